@@ -140,7 +140,6 @@ ABOVE: dict[str, int] = {
     "kernel_lsp/pipeline/kept.py:find_call": 17,
     "kernel_lsp/pipeline/order.py:Pipeline._searched": 17,
     "kernel_lsp/programs/bench.py:ProgramBench.profile": 17,
-    "kernel_lsp/rewrite/codegen/attention/library.py:factor": 17,
     "kernel_lsp/rewrite/codegen/convolution/tail.py:_TailWalk._reduction": 17,
     "kernel_lsp/rewrite/codegen/core/fuse.py:demanded_match": 17,
     "kernel_lsp/rewrite/codegen/matmul/einsum.py:_labelings": 17,

@@ -216,3 +216,80 @@ def test_attention_compiles_without_spills_for_heads_of_64(compiler, dtype):
     kernels = [kernel for kernel in compiler.ask(after=after) if kernel["arch"] == 90]
     assert kernels
     assert all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels
+
+
+PADDED = "torch.zeros(2, 1, 1, 20).index_fill(3, torch.tensor([3, 19]), float('-inf'))"
+BLIND = "torch.randn(2, 1, 20, 20).index_fill(2, torch.tensor([4]), float('-inf'))"
+INFINITE = "torch.zeros(2, 1, 1, 20).index_fill(3, torch.tensor([1]), float('inf'))"
+UNKNOWN = "torch.zeros(2, 1, 1, 20).index_fill(3, torch.tensor([1]), float('nan'))"
+BIASED = f"torch.softmax({SCORES} + b, dim=-1) @ v"
+
+
+def _called(source: str) -> str:
+    """The program with the library's attention in the place of what is written by hand."""
+    from kernel_lsp.records import Step
+
+    session, found = matches(source, "flash-attention")
+    (plain,) = [match for match in found if match.plain]
+    steps = [Step(skill="flash-attention", site=plain.label)]
+    return session.propose(steps).candidate.program
+
+
+@pytest.mark.parametrize("mask", [PADDED, BLIND, INFINITE, UNKNOWN, "torch.randn(20, 20)"])
+def test_the_library_adds_a_mask_and_a_query_without_keys_stays_nan(interpreter, mask):
+    source = program(BIASED, f"{SELF}, {mask}", arguments="q, k, v, b")
+    after = _called(source)
+    assert "scaled_dot_product_attention(" in after
+    result = interpreter.ask(before=source, after=after)
+    assert not result["fell_back"]
+    assert all(result["same_kind"])
+    assert result["ours"][0] <= 2 * result["eager"][0] + 3e-6
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"torch.softmax({SCORES} + b, dim=-1) @ v",
+        "torch.softmax(q @ k.transpose(-2, -1) / 3 + b, -1, dtype=torch.float32).to(q.dtype) @ v",
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_through_a_masked_call_are_eager_s(trainer, expression, dtype):
+    inputs = SELF.replace(")", f", dtype=torch.{dtype}, requires_grad=True)")
+    mask = PADDED.replace("20).", f"20, dtype=torch.{dtype}).")
+    source = program(expression, f"{inputs}, {mask}", arguments="q, k, v, b")
+    found = trainer.ask(before=source, after=_called(source), twice=False)
+    assert not found["fell_back"] and all(found["same_kind"])
+    slack = 2**-6 if dtype == "bfloat16" else 3e-6
+    for ours, eager in zip(found["ours"], found["eager"], strict=True):
+        assert ours <= 2 * eager + slack
+
+
+@pytest.mark.parametrize(
+    "expression, mask",
+    [
+        (f"torch.softmax(({SCORES} + b) * 2, dim=-1) @ v", PADDED),  # scaled behind the mask
+        (f"torch.softmax({SCORES} + b + b, dim=-1) @ v", PADDED),
+        (f"torch.softmax({SCORES} - b, dim=-1) @ v", PADDED),
+        (f"torch.softmax({SCORES} + b, dim=-1) @ v", "torch.zeros(20, 1)"),  # one for all keys
+        (f"torch.softmax(({SCORES}).masked_fill(b, float('-inf')), -1) @ v", "torch.rand(20, 20) > 2"),
+        (f"torch.softmax({SCORES} + b, dim=-1).nan_to_num(0.0) @ v", PADDED),
+    ],
+)  # fmt: skip
+def test_other_masks_are_not_handed_to_the_library(expression, mask):
+    source = program(expression, f"{SELF}, {mask}", arguments="q, k, v, b")
+    assert [m for m in matches(source, "flash-attention")[1] if m.plain] == []
+
+
+def test_a_mask_that_is_trained_is_not_handed_to_the_library():
+    source = program(BIASED, f"{SELF}, torch.randn(20, 20, requires_grad=True)",
+                     arguments="q, k, v, b")  # fmt: skip
+    assert [m for m in matches(source, "flash-attention")[1] if m.plain] == []
+
+
+def test_a_mask_of_another_type_would_be_rounded():
+    inputs = SELF.replace(")", ", dtype=torch.bfloat16)")
+    expression = f"torch.softmax(({SCORES}).float() + b, dim=-1).to(v.dtype) @ v"
+    source = program(expression, f"{inputs}, torch.randn(20, 20)", arguments="q, k, v, b")
+    found = matches(source, "flash-attention")[1]
+    assert [match.plain for match in found] == [False]

@@ -2,12 +2,14 @@
 hand.
 
 scaled_dot_product_attention gives 0 to a query that sees no key, where softmax by hand gives NaN.
-So it stands for a person's attention only without a mask, or with one that leaves every query a
-key."""
+So it stands for a person's attention without a mask, with one that leaves every query a key, or
+with numbers that are added (`added_mask`): there a row of -inf alone is made NaN before. What is
+filled by a mask is no such number: a NaN that it hides would come through."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import fx
@@ -141,23 +143,82 @@ def means(item: Attention) -> bool:
     return plain and grouped and item.blind != "never nan"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddedMask:
+    """Scores are multiplied by a number, then a tensor is added."""
+
+    factor: float
+    mask: fx.Node
+
+
+def added_mask(graph: Graph, item: Attention) -> AddedMask | None:
+    """None where the chain does anything else, or the library has no kernel for it: groups, a mask
+    that is trained, another type of 16 bits."""
+    plain = item.softmax is not None and item.group == 1 and len(item.sizes) == 4
+    if not plain or item.end is not None or item.blind == "never nan":
+        return None
+    scale, seen, mask = 1.0, item.scores, None
+    for node in chain.real(item.chain):
+        scaled = _scaled(scale, node, seen) if mask is None else None
+        added = _added(node, seen) if mask is None else None
+        if scaled is not None:
+            scale = scaled
+        elif added is not None:
+            mask = added
+        elif not _casts(node, seen):
+            return None
+        seen = node
+    if mask is None or not math.isfinite(scale) or not _is_mask(graph, item, mask):
+        return None
+    return AddedMask(factor=scale, mask=mask)
+
+
+def _scaled(scale: float, node: fx.Node, seen: fx.Node) -> float | None:
+    """The factor after a node that multiplies or divides the scores by a number."""
+    args = argument_nodes(node)
+    if op_name(node) not in ("mul", "div") or len(args) != 1 or args[0][1] is not seen:
+        return None
+    number = [arg for arg in node.args if isinstance(arg, (int, float))]
+    if len(number) != 1 or (op_name(node) == "div" and (node.args[0] is not seen or not number[0])):
+        return None
+    return scale * number[0] if op_name(node) == "mul" else scale / number[0]
+
+
+def _added(node: fx.Node, seen: fx.Node) -> fx.Node | None:
+    """The tensor that a node adds to the scores."""
+    if op_name(node) != "add" or argument(node, "alpha", 1) != 1:
+        return None
+    args = [arg for arg in node.args[:2] if isinstance(arg, fx.Node)]
+    left = [arg for arg in args if arg is not seen]
+    return left[0] if len(args) == 2 and len(left) == 1 else None
+
+
+def _is_mask(graph: Graph, item: Attention, mask: fx.Node) -> bool:
+    """Numbers of the queries' type, a row for all queries or for each; another type would be
+    rounded."""
+    value = mask.meta["val"]
+    if value.dtype != item.dtype or value.dim() == 0 or value.shape[-1] != item.sizes[-1]:
+        return False
+    return not (graph.gradients and graph.carries(mask))
+
+
 def factor(item: Attention) -> float | None:
     """What the scores are multiplied by, when the chain does nothing else (but hide what is
     causal)."""
     scale, seen = 1.0, item.scores
     for node in chain.real(item.chain):
-        args = argument_nodes(node)
-        if op_name(node) in ("mul", "div") and len(args) == 1 and args[0][1] is seen:
-            number = [arg for arg in node.args if isinstance(arg, (int, float))]
-            if len(number) != 1 or (op_name(node) == "div" and node.args[0] is not seen):
-                return None
-            scale = scale * number[0] if op_name(node) == "mul" else scale / number[0]
+        if (scaled := _scaled(scale, node, seen)) is not None:
+            scale = scaled
         elif node in item.triangles:
             continue
-        elif not _hides_later(item, node) and not (op_name(node) in CASTS and args[0][1] is seen):
+        elif not _hides_later(item, node) and not _casts(node, seen):
             return None
         seen = node
     return scale if item.end in (None, 1) and math.isfinite(scale) else None
+
+
+def _casts(node: fx.Node, seen: fx.Node) -> bool:
+    return op_name(node) in CASTS and node.args[0] is seen
 
 
 def _hides_later(item: Attention, node: fx.Node) -> bool:
@@ -180,10 +241,15 @@ def call(graph: Graph, item: Attention) -> None:
         if item.k_transposed
         else item.k
     )
+    added = None if means(item) else added_mask(graph, item)
+    mask = None if added is None else _with_blind_rows(graph, item, added.mask)
     made = graph.call(
         aten.scaled_dot_product_attention.default,
-        (item.q, k, item.v, None, 0.0, item.end is not None),
-        {"scale": factor(item), **({"enable_gqa": True} if item.group > 1 else {})},
+        (item.q, k, item.v, mask, 0.0, item.end is not None),
+        {
+            "scale": factor(item) if added is None else added.factor,
+            **({"enable_gqa": True} if item.group > 1 else {}),
+        },
         before=item.out,
         name="attended",
     )
@@ -193,3 +259,12 @@ def call(graph: Graph, item: Attention) -> None:
     ):  # the library may lay it out as it lays out queries
         made = graph.call(aten.contiguous.default, (made,), before=item.out, name="mixed")
     graph.replace(item.out, made)
+
+
+def _with_blind_rows(graph: Graph, item: Attention, mask: fx.Node) -> fx.Node:
+    """NaN for the queries that the mask leaves no key, as softmax by hand has it."""
+    if item.blind == "zero":
+        return mask
+    hidden = graph.call(aten.eq.Scalar, (mask, -math.inf), before=item.out, name="hidden")
+    blind = graph.call(aten.all.dim, (hidden, -1, True), before=item.out, name="blind")
+    return graph.call(aten.masked_fill.Scalar, (mask, blind, math.nan), before=item.out)
