@@ -270,6 +270,18 @@ def test_few_long_rows_are_split_among_programs(interpreter):
     agrees(interpreter, source, "fused-norm")
 
 
+def test_a_few_of_the_largest_numbers_leave_a_mean(interpreter):
+    """Their sum overflows: the mean of means is taken by shares."""
+    largest = "index_fill(1, torch.tensor([5, 700, 1500, 2900]), 3.4e38)"
+    source = program(
+        "F.layer_norm(x, (3000,)) + y", f"torch.randn(5, 3000).{largest}, torch.randn(3000)"
+    )
+    after = rewritten(source, "fused-norm", BLOCK_SIZE=1024)
+    assert "lane_mean" in after
+    found = interpreter.ask(before=source, after=after)
+    assert not found["fell_back"] and all(found["same_kind"])
+
+
 @pytest.mark.parametrize("channels, groups", [(6, 1), (6, 2), (6, 6), (6, 3)])
 def test_group_norm_finds_each_channels_weight(interpreter, channels, groups):
     init = f"self.norm = nn.GroupNorm({groups}, {channels})"

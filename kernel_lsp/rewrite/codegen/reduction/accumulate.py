@@ -134,7 +134,8 @@ def finish(
     if value.op == "moments":
         count, mean, m2 = lanes
         total = body.define("count", axis.call("sum", count))
-        center = body.define("mean", f"{axis.call('sum', f'{mean} * {count}')} / {total}")
+        share = f"{count} / {total}"  # not times the count: a few of the largest numbers overflow
+        center = body.define("mean", axis.call("sum", f"{mean} * ({share})"))
         spread = f"{m2} + {count} * ({mean} - {center}) * ({mean} - {center})"
         return center, body.define("m2", axis.call("sum", spread)), total
     if value.op == "softmax_stats":
