@@ -272,6 +272,7 @@ def test_gradients_through_a_masked_call_are_eager_s(trainer, expression, dtype)
         (f"torch.softmax({SCORES} + b + b, dim=-1) @ v", PADDED),
         (f"torch.softmax({SCORES} - b, dim=-1) @ v", PADDED),
         (f"torch.softmax({SCORES} + b, dim=-1) @ v", "torch.zeros(20, 1)"),  # one for all keys
+        (f"torch.softmax({SCORES} + b, dim=-1) @ v", "torch.zeros(20)"),  # no matrix
         (f"torch.softmax(({SCORES}).masked_fill(b, float('-inf')), -1) @ v", "torch.rand(20, 20) > 2"),
         (f"torch.softmax({SCORES} + b, dim=-1).nan_to_num(0.0) @ v", PADDED),
     ],

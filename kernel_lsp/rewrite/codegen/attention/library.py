@@ -194,10 +194,12 @@ def _added(node: fx.Node, seen: fx.Node) -> fx.Node | None:
 
 
 def _is_mask(graph: Graph, item: Attention, mask: fx.Node) -> bool:
-    """Numbers of the queries' type, a row for all queries or for each; another type would be
-    rounded."""
+    """Numbers of the queries' type, since another would be rounded; a matrix for all heads or one
+    for each, which the library's kernels take."""
     value = mask.meta["val"]
-    if value.dtype != item.dtype or value.dim() == 0 or value.shape[-1] != item.sizes[-1]:
+    if value.dtype != item.dtype or value.dim() not in (2, 4):
+        return False
+    if value.shape[-1] != item.sizes[-1]:
         return False
     return not (graph.gradients and graph.carries(mask))
 
