@@ -43,7 +43,7 @@ from typing import Any
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, KernelLspError
 from kernel_lsp.files import read_source, replace_file
-from kernel_lsp.pipeline import Pipeline, parts
+from kernel_lsp.pipeline import Pipeline, kept, parts
 from kernel_lsp.pipeline.opened import JobBench, Opened, engine_of, open_target
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.programs import optimizing, recording, targets
@@ -187,6 +187,7 @@ class _ProgramOpening:
             if not parts.may_have_parts(prepared):
                 raise
             whole = error
+        prepared = replace(prepared, program=kept.with_replay(prepared.program))
         found: list[dict[str, Any]] = []
         for part in await self._parts(prepared, bench):
             try:

@@ -195,6 +195,7 @@ ALSO = {"workloads.recording_file": {"tomlkit"}}
 MAY_IMPORT_TORCH = (
     "snapshots.opening",
     "snapshots.making",
+    "snapshots.replaying",  # of a program that is run again, beside where it is opened
     "snapshots.remaking",  # tensors of unusual kinds, where a call is opened
     "rewrite",
     "evaluator",

@@ -344,7 +344,8 @@ def _open(program: Program, place: str, *, widened: bool = False) -> OpenedCall:
     home: Home | None = program.home
     assert home is not None
     try:
-        return open_call(home, program.source, making.Drawn(place, SEED, widened=widened))
+        maker = making.Drawn(place, SEED, widened=widened)
+        return open_call(home, program.source, maker, live=True)
     except SnapshotError as error:
         raise EvaluationError(f"could not judge: {error.cause}", error.remedy) from error
 

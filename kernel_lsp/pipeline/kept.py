@@ -7,8 +7,9 @@ Not covered: whether the file still fits the recorded call; opening it says so."
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kernel_lsp.records import (
     ArgSpec,
     Home,
     Program,
+    Replay,
     Setting,
     Target,
     TargetKind,
@@ -56,6 +58,31 @@ def find_call(path: Path, text: str, target: Target, data_dir: Path) -> Recorded
             ):
                 return kept
     return None
+
+
+def with_replay(program: Program) -> Program:
+    """The program with word of how it is run again, where its snapshot lacks an object."""
+    home = program.home
+    if home is None or home.replay is not None:
+        return program
+    with contextlib.suppress(OSError, format.Unreadable):
+        folder = Path(home.snapshot).parent.parent
+        recording = store.read(folder) if _is_own(folder) else None
+        if recording is not None and format.read(Path(home.snapshot)).header.get("absent"):
+            replay = Replay(command=recording.command, root=recording.root, files=recording.files)
+            return replace(program, home=replace(home, replay=replay))
+    return program
+
+
+def _is_own(folder: Path) -> bool:
+    """A command that somebody else has recorded is never run."""
+    try:
+        signatures.Keyring(folder.parents[2]).verify(folder, kind="recording")
+    except Unsigned:
+        return True
+    except SignatureError:
+        return False
+    return False
 
 
 def _is_believed(recording: ProgramRecording, data_dir: Path) -> bool:

@@ -155,10 +155,15 @@ async def engine_of(
         }  # they may lie under /tmp
         if prepared.program.home is not None:
             folders.update(store.folders_of(prepared.program.home))
+        confinement = Confinement(
+            scratch=folder,
+            readable=tuple(sorted(folders)),
+            overlaid=store.overlaid_by(prepared.program.home),
+        )
         engine = Engine(
             python=bench.probe.python,
             limits=Limits(memory_bytes=settings.memory_mb * 2**20),
-            confinement=Confinement(scratch=folder, readable=tuple(sorted(folders))),
+            confinement=confinement,
             open_seconds=settings.capture_timeout_s,
             start=start,
         )

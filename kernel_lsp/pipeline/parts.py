@@ -14,6 +14,7 @@ from kernel_lsp import phases
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.evaluator import Gate
+from kernel_lsp.pipeline import kept
 from kernel_lsp.pipeline.opened import JobBench, engine_of
 from kernel_lsp.pipeline.prepare import PreparedJob
 from kernel_lsp.pipeline.tournament import Report
@@ -41,12 +42,18 @@ async def outcome_of_parts(
     whole: CaptureError,
     optimize: Optimize,
 ) -> Outcome:
-    """``whole``: why the module is no graph. Raises it when nothing more is known."""
+    """``whole``: why the module is no graph. Raises it when nothing more is known.
+
+    Parts are found by running the call: what its snapshot lacks is had by running the program
+    again."""
+    prepared = replace(prepared, program=kept.with_replay(prepared.program))
     name = prepared.target.qualname
     report(Progress(phase="capture", message=f"looking for parts of {name} that can be one graph"))
     try:
         surveyed = await _survey(prepared, bench, gate, settings)
-    except CaptureError:
+    except CaptureError as error:
+        if is_replayed(prepared):  # what was in the way of running it again is news
+            raise CaptureError(f"{whole.cause}; {error.cause}", error.remedy) from error
         raise whole from None
     if not surveyed.breaks and not surveyed.parts:
         raise whole
@@ -65,6 +72,11 @@ async def outcome_of_parts(
         note = f"{whole.cause}; no run of its statements can be one graph"
         return Outcome(qualname=name, note=note, breaks=surveyed.breaks)
     return _together(found, whole, surveyed)
+
+
+def is_replayed(prepared: PreparedJob) -> bool:
+    home = prepared.program.home
+    return home is not None and home.replay is not None
 
 
 async def _survey(

@@ -78,4 +78,5 @@ def _index(
         "devices": list(merged.devices),
         "seen": merged.seen,
         "ways": merged.ways,
+        "files": merged.files,
     }

@@ -48,6 +48,18 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Replay:
+    """How a recorded program is run again, for what its snapshot could not hold."""
+
+    command: tuple[str, ...]
+    """As it was recorded."""
+    root: str
+    """The workspace: what is written there is thrown away."""
+    files: tuple[str, ...] = ()
+    """Further files that the program read while it was recorded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Home:
     """Where a target lives: a module of a recorded program, and one call that the program made."""
 
@@ -65,6 +77,8 @@ class Home:
     """cuda when anything of the call lay on a GPU."""
     others: tuple[tuple[str, str], ...] = ()
     """Further files of the program whose text is another one now: (path, text)."""
+    replay: Replay | None = None
+    """None: an object that the snapshot lacks is a stand-in, which says so when it is used."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

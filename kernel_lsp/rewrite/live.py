@@ -131,7 +131,7 @@ def open_with_memory(program: Program, seed: int = SEED) -> tuple[Any, Arguments
                 "optimize the modules that it calls",
             )
         sources.unload(home.path)
-        opened = open_call(home, program.source, making.Drawn("cpu", seed))
+        opened = open_call(home, program.source, making.Drawn("cpu", seed), live=True)
         pairs = zip(opened.tensors, opened.specs, strict=True)
         arguments = opened.bind([_passed_values(tensor, spec) for tensor, spec in pairs])
     except SnapshotError as error:

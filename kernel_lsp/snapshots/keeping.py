@@ -88,9 +88,24 @@ class Keeper:
     def _pickled(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
-        tensors = Tensors(torch=self._torch)
+        header, parts, _ = self._taken(target, args, kwargs)
+        return header, parts
+
+    def look(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The header of a snapshot of this call, and the objects that it would lack, by their keys
+        in it. Raises NotKept."""
+        header, _, absent = self._taken(target, args, kwargs)
+        return header, absent
+
+    def _taken(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, bytes], dict[str, Any]]:
+        """Header, parts, and what no part holds."""
+        tensors, absent = Tensors(torch=self._torch), dict[str, Any]()
         stream = _Bounded(MAX_PICKLE_BYTES)
-        pickler = self._pickler(stream, tensors)
+        pickler = self._pickler(stream, tensors, absent)
         try:
             pickler.kind = "state"
             pickler.dump(target)
@@ -106,15 +121,22 @@ class Keeper:
         except Exception as error:  # objects may refuse to be pickled in any way
             raise NotKept(f"it holds what cannot be pickled ({_describe_error(error)})") from error
         pickles = stream.getvalue()
-        found = self._globals(tensors)
+        found = self._globals(tensors, absent)
         parts = {"target": pickles[:first], "arguments": pickles[first:], **tensors.blobs, **found}
         names = [name.removeprefix("global ") for name in found]
-        return {"tensors": tensors.specs, "globals": names}, parts
+        lacks = {key: unusual.kind_of(thing) for key, thing in absent.items()}
+        return {"tensors": tensors.specs, "globals": names, "absent": lacks}, parts, absent
 
-    def _pickler(self, stream: io.BytesIO, tensors: Tensors | _SmallTensors) -> Any:
-        return _pickler_class(self._cloudpickle, self._torch)(stream, tensors)
+    def _pickler(
+        self,
+        stream: io.BytesIO,
+        tensors: Tensors | _SmallTensors,
+        absent: dict[str, Any],
+        within: str = "",
+    ) -> Any:
+        return _pickler_class(self._cloudpickle, self._torch)(stream, tensors, absent, within)
 
-    def _globals(self, tensors: Tensors) -> dict[str, bytes]:
+    def _globals(self, tensors: Tensors, absent: dict[str, Any]) -> dict[str, bytes]:
         """What the script has assigned and its classes may read: small objects, each by itself."""
         script, found = sys.modules.get(SCRIPT), {}
         for name, value in list(vars(script).items()) if script is not None else ():
@@ -125,11 +147,13 @@ class Keeper:
             ):
                 continue
             stream = _Bounded(MAX_GLOBAL_BYTES)
-            pickler = self._pickler(stream, _SmallTensors(tensors))
+            lacks: dict[str, Any] = {}
+            pickler = self._pickler(stream, _SmallTensors(tensors), lacks, within=f"{name} ")
             try:
                 pickler.dump(value)
             except Exception:  # too large, or not to be pickled: whoever needs it says so
                 continue
+            absent.update(lacks)
             found[f"global {name}"] = stream.getvalue()
         return found
 
@@ -176,9 +200,15 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
 
         kind = "state"
 
-        def __init__(self, stream: io.BytesIO, tensors: Tensors | _SmallTensors) -> None:
+        def __init__(
+            self,
+            stream: io.BytesIO,
+            tensors: Tensors | _SmallTensors,
+            absent: dict[str, Any],
+            within: str,
+        ) -> None:
             super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
-            self._tensors = tensors
+            self._tensors, self._absent, self._within = tensors, absent, within
             self._named: dict[int, tuple[str, str]] = {}
             """Identities of objects that a module of the program has assigned: module, name."""
 
@@ -192,6 +222,9 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
             return _name_of(thing, torch)
 
         def reducer_override(self, thing: Any) -> Any:
+            return unusual.with_key(self._reduce(thing), thing, self._absent, self._within)
+
+        def _reduce(self, thing: Any) -> Any:
             if (made := _taken_apart(thing, torch)) is not None:
                 return made
             if isinstance(thing, types.FunctionType):
@@ -199,26 +232,25 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
             known = _reduced_by(super().reducer_override, thing)
             if known is not NotImplemented or isinstance(thing, (type, types.FunctionType)):
                 return known
-            return self._reduced(thing)
-
-        def _reduced(self, thing: Any) -> Any:
-            """As pickle reduces it; a stand-in for what refuses. Its parts are pickled in their
-            turn."""
-            try:
-                known = self.dispatch_table.get(type(thing))
-                reduced = (
-                    known(thing)
-                    if known is not None
-                    else thing.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-                )
-            except Exception:  # objects may refuse in any way
-                return unusual.absent(thing)
-            if isinstance(reduced, str) and not _is_named(thing, reduced):
-                return unusual.absent(thing)
-            return reduced
+            return _reduced(thing, self.dispatch_table)
 
     _classes[id(cloudpickle)] = Pickler
     return Pickler
+
+
+def _reduced(thing: Any, table: Any) -> Any:
+    """As pickle reduces it; a stand-in for what refuses. Its parts are pickled in their turn.
+    ``table``: kinds -> functions that reduce them."""
+    try:
+        known = table.get(type(thing))
+        reduced = (
+            known(thing) if known is not None else thing.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        )
+    except Exception:  # objects may refuse in any way
+        return unusual.absent(thing)
+    if isinstance(reduced, str) and not _is_named(thing, reduced):
+        return unusual.absent(thing)
+    return reduced
 
 
 def _reduced_by(reduce: Callable[[Any], Any], thing: Any) -> Any:

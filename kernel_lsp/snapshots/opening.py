@@ -21,7 +21,7 @@ import sys
 import threading
 import types
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,7 +31,7 @@ import torch
 from kernel_lsp.errors import SnapshotError
 from kernel_lsp.files import read_source
 from kernel_lsp.records import Arguments, Home
-from kernel_lsp.snapshots import format, remaking, script, sources
+from kernel_lsp.snapshots import format, remaking, replaying, script, sources
 
 Spec = dict[str, Any]
 CLOUDPICKLE = "_kernel_lsp_cloudpickle"
@@ -90,12 +90,16 @@ def header_of(home: Home) -> dict[str, Any]:
     return _read(home).header
 
 
-def open_call(home: Home, source: str, maker: TensorMaker) -> OpenedCall:
+def open_call(home: Home, source: str, maker: TensorMaker, *, live: bool = False) -> OpenedCall:
     """Raises SnapshotError, with cause and remedy, also for what the program's code raises
-    meanwhile."""
+    meanwhile.
+
+    ``live``: the call is to run with what its snapshot lacks, where ``home`` says how the program
+    is run again (replaying.py); else a stand-in is in the place of such an object."""
     contents = _read(home)
     _enter(home, source)
-    tensors = _OpenedTensors(contents, maker)
+    objects = replaying.objects_of_call(home, source, contents.header) if live else {}
+    tensors = _OpenedTensors(contents, maker, objects)
     program = _OpenedScript(home, source, contents, tensors)
     namespace = _namespace(home, program)
     unpickler = _Unpickler(contents.parts["target"], tensors.get, maker, program)
@@ -218,6 +222,11 @@ class _OpenedScript:
                 )
         return found
 
+    def live_or_absent(self, kind: str, key: str = "") -> Any:
+        """The program's own object where it was run again; else what stands in its place."""
+        objects = self._tensors.objects
+        return objects[key] if key in objects else remaking.Absent(kind, key)
+
     def namespace(self) -> dict[str, Any]:
         """Globals of the script; its definitions run when they are first asked for."""
         if self._module is None:
@@ -272,8 +281,11 @@ class _OpenedScript:
 class _OpenedTensors:
     """The tensors of a snapshot, each made when it is first asked for."""
 
-    def __init__(self, contents: format.Contents, maker: TensorMaker) -> None:
-        self.maker = maker
+    def __init__(
+        self, contents: format.Contents, maker: TensorMaker, objects: Mapping[str, Any]
+    ) -> None:
+        """``objects``: of the program, by the keys of their stand-ins."""
+        self.maker, self.objects = maker, objects
         self.made: dict[int, torch.Tensor] = {}
         self._specs: list[Spec] = contents.header["tensors"]
         self._blobs = contents.parts
@@ -380,7 +392,7 @@ class _Named:
             module, assigned = value
             return getattr(importlib.import_module(module), assigned)
         if kind == "made":
-            return remaking.made(value)
+            return self._script.live_or_absent if value == "absent" else remaking.made(value)
         if kind == "device":
             return self._maker.device(value)
         if kind == "generator":

@@ -38,7 +38,8 @@ class AbsentError(RuntimeError):
 class Absent:
     """Stands where the program had an object that cannot be pickled; says so when it is used."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, key: str = "") -> None:
+        """``key``: by which a program that is run again has the object (replaying.py)."""
         object.__setattr__(self, "_kind", kind)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:

@@ -55,6 +55,8 @@ class ProgramRecording:
     steps: Table = field(default_factory=dict)
     """What its steps may be (workloads/recorder/limit.py); empty: it was recorded before that was
     looked at."""
+    files: tuple[str, ...] = ()
+    """That it read, outside of its workspace and of Python's own folders."""
 
     def snapshot(self, way: Table) -> Path | None:
         """The file of a way's call; None where none was kept."""
@@ -87,7 +89,15 @@ def folders_of(home: Home) -> tuple[Path, ...]:
     named = (Path(entry) for entry in home.search_path)
     places = (place for place in named if place.is_dir() and not user.is_relative_to(place))
     files = (Path(home.snapshot).parent, Path(home.pickler).parent)
-    return tuple(dict.fromkeys((*places, *files)))
+    read = tuple(map(Path, home.replay.files)) if home.replay is not None else ()
+    return tuple(dict.fromkeys((*places, *files, *(path for path in read if path.exists()))))
+
+
+def overlaid_by(home: Home | None) -> tuple[Path, ...]:
+    """The workspace of a program that is run again: it may write there, and nothing of it stays."""
+    if home is None or home.replay is None or Path.home().is_relative_to(home.replay.root):
+        return ()
+    return (Path(home.replay.root),)
 
 
 def begin(data_dir: Path, root: Path, program: str) -> Path:
@@ -149,6 +159,7 @@ def read(folder: Path) -> ProgramRecording | None:
             devices=tuple(map(str, table.get("devices", ()))),
             profile=dict(table.get("profile", {})),
             steps=dict(table.get("steps", {})),
+            files=tuple(map(str, table.get("files", ()))),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

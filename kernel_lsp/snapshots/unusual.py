@@ -108,10 +108,23 @@ def reduced_parametrized(module: Any, torch: Any) -> tuple[Any, ...]:
 
 def absent(thing: Any) -> tuple[Any, ...]:
     """A stand-in for what cannot be kept."""
+    return Made("absent"), (kind_of(thing),)
+
+
+def kind_of(thing: Any) -> str:
+    """What a stand-in says of the thing in whose place it is."""
     kind = type(thing)
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    return Made("absent"), (name,)
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def with_key(reduced: Any, thing: Any, absent: dict[str, Any], within: str) -> Any:
+    """What a pickler has made of a thing; a stand-in has a key in ``absent``, which gets the thing.
+    ``within``: begins the keys of one pickle."""
+    made = reduced[0] if isinstance(reduced, tuple) else None
+    if not isinstance(made, Made) or made.name != "absent":
+        return reduced
+    key = f"{within}{len(absent)}"
+    absent[key] = thing
+    return made, (*reduced[1], key)

@@ -36,6 +36,8 @@ class MergedRecording:
     """The same with the arguments: one per way of calling a target."""
     steps: Table = field(default_factory=dict)
     """What its steps may be (recorder/limit.py), of the process that has most of them."""
+    files: tuple[str, ...] = ()
+    """That its processes read (recorder/reading.py)."""
 
 
 def merge(parts: Sequence[Table], program: str) -> MergedRecording:
@@ -63,7 +65,12 @@ def merge(parts: Sequence[Table], program: str) -> MergedRecording:
         ),
         ways=sorted(ways, key=_rank),
         steps=max((part.get("steps") or {} for part in parts), key=_count_steps, default={}),
+        files=_files(parts),
     )
+
+
+def _files(parts: Sequence[Table]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(file for part in parts for file in part.get("files", ())))
 
 
 def _count_steps(steps: Table) -> tuple[int, int, int]:

@@ -21,8 +21,16 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 from torch.nn.utils import weight_norm as old_weight_norm
 
-from kernel_lsp.records import Home
-from kernel_lsp.snapshots import describing, keeping, making, store
+from kernel_lsp.errors import SnapshotError
+from kernel_lsp.records import Home, Replay
+from kernel_lsp.snapshots import (
+    describing,
+    keeping,
+    making,
+    opening,
+    replaying,
+    store,
+)
 from kernel_lsp.snapshots.opening import OpenedCall, open_call
 from kernel_lsp.workloads.recorder import calls, sites
 
@@ -230,6 +238,90 @@ def test_what_cannot_be_pickled_is_missed_only_where_it_is_used(
 SEEN = ContextVar("seen", default=None)
 """No pickle takes one."""
 WATCH = SimpleNamespace(seen=SEEN, threads=threading.current_thread())
+
+
+def test_what_a_snapshot_lacks_has_a_key_by_which_a_program_that_is_run_again_is_asked(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "log").open("w") as log:
+        target = Outer(torch.relu, log=log, lock=threading.Lock(), again=[log])
+        keeper = keeping.Keeper(str(tmp_path), importlib.import_module("cloudpickle"), torch)
+        numbers = (number for number in [1])
+        header, absent = keeper.look(target, (torch.zeros(2),), {"other": numbers})
+        assert absent["0"] is log and absent["1"] is numbers
+        assert header["absent"] == {"0": "_io.TextIOWrapper", "1": "generator"}
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("python train.py --steps 3", ("script", "train.py", ["--steps", "3"])),
+        ("/usr/bin/python3.11 -u -W ignore -m pack.train x", ("module", "pack.train", ["x"])),
+        ("torchrun train.py", None),
+        ("python -c pass", None),
+    ],
+)
+def test_which_programs_are_run_again(command: str, found: Any) -> None:
+    if found is not None:
+        assert replaying.program_in(command.split()) == found
+        return
+    with pytest.raises(SnapshotError, match="python FILE"):
+        replaying.program_in(command.split())
+
+
+def test_a_program_that_makes_another_call_is_no_replay(tmp_path: Path) -> None:
+    """Its objects would be another call's. The call that is like the one kept is found behind
+    others."""
+    script = tmp_path / "main.py"
+    script.write_text(RUN_AGAIN)
+    home = Home(
+        module="held", path=str(tmp_path / "held.py"), snapshot=str(tmp_path / "a.call"),
+        search_path=(str(tmp_path),), pickler=store.cloudpickle_file(),
+        replay=Replay(command=("python", "main.py"), root=str(tmp_path)),
+    )  # fmt: skip
+    (tmp_path / "held.py").write_text(HELD)
+    about = {"module": "held", "class": "Held", "folder": str(tmp_path), "script": str(script)}
+    opening._load_cloudpickle(home.pickler)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        look = {"absent": {"0": "_io.TextIOWrapper"}}
+        for rows, name in ((3, "two"), (2, "one"), (4, None)):
+            spec = {"shape": [rows, 2], "stride": [2, 1], "dtype": "float32"}
+            header = {**about, **look, "tensors": [spec]}
+            again = dataclasses.replace(home, snapshot=f"{home.snapshot}{rows}")
+            if name is None:
+                with pytest.raises(SnapshotError, match="did not make that call"):
+                    replaying.objects_of_call(again, HELD, header)
+                continue
+            (file,) = replaying.objects_of_call(again, HELD, header).values()
+            assert Path(file.name).name == name and not file.closed
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop("held", None)
+
+
+HELD = """
+from torch import nn
+
+
+class Held(nn.Module):
+    def forward(self, x, file):
+        return x
+"""
+RUN_AGAIN = """
+import torch
+from held import Held
+
+
+def main():
+    held = Held()
+    for rows, name in ((2, "one"), (3, "two")):
+        with open(name, "w") as file:
+            held(torch.zeros(rows, 2), file)
+
+
+main()
+"""
 
 
 def test_a_hook_reads_what_its_module_has_assigned(opened: Any) -> None:

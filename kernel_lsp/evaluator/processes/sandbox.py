@@ -300,6 +300,7 @@ class Sandbox:
             readable=(*readable, *lived),
             writable=writable,
             hidden=hidden,
+            overlaid=store.overlaid_by(home),
         )
 
     @property

@@ -39,8 +39,10 @@ MACHINERY = frozenset({"__name__", "__file__", "__builtins__", "__warningregistr
 MODULE_OWN = frozenset(vars(torch.nn.Module()))
 
 
-def of_module(entry: str, module: torch.nn.Module) -> None:
-    """Call before anything of ours is registered on the module."""
+def of_module(entry: str, module: torch.nn.Module, *, is_part: bool = False) -> None:
+    """Call before anything of ours is registered on the module. ``is_part``: some of its
+    statements, which need not touch every tensor that it holds; `of_graph` sees those that they
+    read."""
     for path, part in module.named_modules():
         name = f"{entry}.{path}" if path else entry
         for attribute, kind in HOOKS.items():
@@ -55,6 +57,8 @@ def of_module(entry: str, module: torch.nn.Module) -> None:
             raise CaptureError(
                 f"{name} is TorchScript, whose code cannot be read", "use the module itself"
             )
+    if is_part:
+        return
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     tensors |= {
         name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)

@@ -187,7 +187,7 @@ def _capture_recorded(
         if module is not None:
             module._forward_hooks.clear()  # of the target itself: they run around its forward,
             module._forward_pre_hooks.clear()  # whatever that is
-            refusals.of_module(program.entry, module)
+            refusals.of_module(program.entry, module, is_part=live is not None)
         inputs = ((leaf.source, leaf.value) for leaf in leaves_of(call))
         answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
         if module is None and call.args:

@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a process that never imports torch pays for nothing
+    from .reading import FilesRead
     from .recording import ProcessRecording
 
 __all__ = ["begin", "begin_steps"]
@@ -46,6 +47,11 @@ class _Recorder:
         self._calls, self._steps = given.get("calls"), given.get("steps")
         self._marked = given.get("marked")
         self._recording: ProcessRecording | None = None
+        self._files: FilesRead | None = None
+        if self._calls is not None:
+            from .reading import FilesRead
+
+            self._files = FilesRead(self._root)
 
     def _begun(self) -> ProcessRecording:
         from .recording import ProcessRecording
@@ -63,6 +69,7 @@ class _Recorder:
             from .calls import Calls
 
             recording.calls = Calls(self._calls, torch)
+            recording.files = self._files
         from . import imports
         from .limit import StepCounts
 

@@ -23,6 +23,7 @@ from typing import Any
 from . import spool
 from .calls import Calls
 from .limit import StepCounts
+from .reading import FilesRead
 from .sites import OWN_PACKAGES, CallSite, CallWay, Glance, Look
 from .timing import CudaCallTimer
 from .values import in_transform, is_capturing
@@ -76,6 +77,8 @@ class ProcessRecording:
         self.torch: Any = None
         self.calls: Calls | None = None
         """What keeps snapshots; None: only descriptions are kept."""
+        self.files: FilesRead | None = None
+        """What the program reads; None: no snapshots are kept."""
         self.counts: StepCounts | None = None
         """Counts steps, and ends the program after some; None: it has not imported torch."""
         self.look_at_files: Callable[[], None] = _look_at_nothing
@@ -224,7 +227,8 @@ class ProcessRecording:
             path = self._folder / f"{self._name}.json"
             steps = self.counts.to_record() if self.counts is not None else {}
             sites = [one for one in entries if one]
-            spool.write(path, sites, elapsed, self.notes, self.torch, steps)
+            files = self.files.to_record() if self.files is not None else []
+            spool.write(path, sites, elapsed, self.notes, self.torch, steps, files)
         finally:
             self._written = perf_counter()
             self._lost_by_writing = self._written - begun

@@ -18,8 +18,10 @@ def write(
     notes: list[str],
     torch: Any,
     steps: dict[str, Any],
+    files: list[str],
 ) -> None:
-    """An interrupted write leaves the part before. ``steps``: see limit.py. Raises OSError."""
+    """An interrupted write leaves the part before. ``steps``: see limit.py; ``files``: reading.py.
+    Raises OSError."""
     part = {
         "format": FORMAT,
         "elapsed_s": elapsed_s,
@@ -31,6 +33,7 @@ def write(
         "device": _device(torch),
         "sites": sites,
         "steps": steps,
+        "files": files,
     }
     fresh = path.with_suffix(".part")
     fresh.write_text(json.dumps(part, default=str), encoding="utf-8")

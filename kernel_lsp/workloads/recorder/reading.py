@@ -1,0 +1,52 @@
+"""Which files a recorded program reads outside of its workspace: what it has to see when it is run
+again (snapshots/replaying.py).
+
+Python's own audit events say so, so files that extensions open by themselves are not seen. Left
+out are Python's and its packages' own folders, which every child sees, devices, and where people
+keep keys."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+MAX_FILES = 256
+WRITES = os.O_WRONLY | os.O_RDWR
+OF_SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/lib")
+KEYS = frozenset({"token", "stored_tokens", "credentials", ".netrc", ".git-credentials"})
+CACHES = ".cache"
+"""The one hidden folder of a home that programs keep their data in."""
+
+
+class FilesRead:
+    """Of one process."""
+
+    def __init__(self, root: str) -> None:
+        self._left_out = [Path(one).resolve() for one in (root, sys.prefix, sys.base_prefix)]
+        self._seen: dict[str, None] = {}
+        sys.addaudithook(self._saw)
+
+    def _saw(self, event: str, given: tuple[Any, ...]) -> None:
+        # Of every audited event of the program: nothing in here may raise.
+        if event != "open" or len(self._seen) >= 8 * MAX_FILES:
+            return
+        path, _, flags = given
+        is_read = isinstance(flags, int) and not flags & WRITES
+        if is_read and isinstance(path, str) and not path.endswith((".py", ".pyc")):
+            self._seen[os.path.abspath(path)] = None  # noqa: PTH100 - touches no disk
+
+    def to_record(self) -> list[str]:
+        """Paths, in the order in which they were opened first."""
+        return [path for path in list(self._seen) if self._counts(path)][:MAX_FILES]
+
+    def _counts(self, path: str) -> bool:
+        real, home = Path(path).resolve(), Path.home().resolve()
+        apart = (*map(Path, OF_SYSTEM), *self._left_out)
+        if any(real.is_relative_to(one) for one in apart) or not real.is_file():
+            return False
+        if "site-packages" in real.parts or real.name in KEYS:
+            return False
+        below = real.relative_to(home).parts[0] if real.is_relative_to(home) else ""
+        return below == CACHES or not below.startswith(".")
