@@ -62,7 +62,7 @@ ABOVE: dict[str, int] = {
     "kernel_lsp/rewrite/loops/spreading.py:spreads": 24,
     "skills/max-without-indices/rewrite.py:_is_softmax": 24,
     "skills/triton-fused-launches/rewrite.py:apply": 24,
-    "trainer/writer/evaluating.py:run": 24,
+    "trainer/writer/evaluating.py:run": 17,
     "kernel_lsp/analysis/rules/kl204_low_precision_accumulation.py:_fix_of_name": 23,
     "kernel_lsp/analysis/rules/kl220_invariant_load.py:_is_invariant": 23,
     "kernel_lsp/commands/programs.py:_conclusion": 23,

@@ -4,21 +4,23 @@
 
 ``data`` makes generated programs and the engine's rewrites of them on all cores, ``train`` a
 vocabulary and a model, ``evaluate`` judges it on what it never saw. A stage that is done is not
-done again; ``train`` goes on where it was ended. What is worth keeping is copied to ``--out``: the
-model in parts below 16 MiB, the rows, and results as JSON. ``--tiny``: everything small, on a CPU,
+done again; ``train`` goes on where it was ended, or from what an earlier run has kept (``--start``),
+and with ``--more-seconds`` data is made beside it. What is worth keeping is copied to ``--out``:
+results as JSON, the model in 8 bits, after ``data`` alone the rows. ``--tiny``: everything small, on a CPU,
 in about two minutes."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
-import shutil
+import signal
+import subprocess
 import sys
-import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.records import Json
 
 STAGES = ("data", "train", "evaluate")
-SMALL_FILES = "model-small-files.tar"
-ROWS, RESULTS = "rows.jsonl.xz", "results.json"
+ROWS, RESULTS, MORE = "rows.jsonl.xz", "results.json", "more"
 MAX_FILE_BYTES = 16 * 2**20
 
 
@@ -67,6 +68,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=24)
     parser.add_argument("--tasks", type=int, default=40_000, help="programs that are tried at most")
     parser.add_argument("--data-seconds", type=float, default=330.0)
+    parser.add_argument(
+        "--more-seconds",
+        type=float,
+        default=0.0,
+        help="make data for so long while the model learns",
+    )
+    parser.add_argument(
+        "--least-tasks", type=int, default=0, help="of these data, before the model begins"
+    )
+    parser.add_argument("--start", type=Path, help="folder with a model's parts, to go on from")
     parser.add_argument("--train-seconds", type=float, default=170.0)
     parser.add_argument("--epochs", type=float, default=12.0)
     parser.add_argument("--hidden", type=int, default=384)
@@ -105,8 +116,11 @@ def _run(stage: str, options: argparse.Namespace) -> Json:
             heads=options.hidden // 64,
             key_heads=max(1, options.hidden // 128),
             inner=options.hidden * 8 // 3 // 64 * 64,
+            least_tasks=options.least_tasks,
         )
-        return training.run(options.work, _tiny(made) if options.tiny else made, device)
+        made = _tiny(made) if options.tiny else made
+        with _more_data(options):
+            return training.run(options.work, made, device, options.start)
     from trainer.writer import evaluating
     from trainer.writer.sampling import SamplingPlan
 
@@ -123,6 +137,24 @@ def _run(stage: str, options: argparse.Namespace) -> Json:
     return asyncio.run(evaluating.run(options.work, asked, device))
 
 
+@contextlib.contextmanager
+def _more_data(options: argparse.Namespace) -> Iterator[None]:
+    """Rows of another seed are made beside, by all cores but two; the judge needs them then."""
+    if not options.more_seconds:
+        yield
+        return
+    command = [sys.executable, "-m", "trainer.writer", "data"]
+    command += ["--work", options.work / MORE, "--seed", options.seed + 1]
+    command += ["--data-seconds", options.more_seconds, "--jobs", max(1, options.jobs - 2)]
+    command += ["--tiny"] if options.tiny else []
+    with subprocess.Popen([str(one) for one in command], start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+
+
 def _tiny(plan: Any) -> Any:
     """A model of a tenth of a million parameters."""
     return replace(
@@ -132,27 +164,20 @@ def _tiny(plan: Any) -> Any:
 
 
 def keep(work: Path, out: Path) -> None:
-    """Copy what is there, each file below `MAX_FILE_BYTES` (rows are cut into parts)."""
+    """Copy what is worth it: results, the model in 8 bits, and the rows where they are not large."""
     out.mkdir(parents=True, exist_ok=True)
-    if (work / ROWS).is_file():
-        _copy_parts(work / ROWS, out)
     results = {
         stage: json.loads((work / f"{stage}.json").read_text("utf-8"))
         for stage in STAGES
         if (work / f"{stage}.json").is_file()
     }
     (out / RESULTS).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    model = work / "model"
-    if model.is_dir():
-        small = []
-        for file in sorted(model.iterdir()):
-            if file.suffix == ".safetensors":
-                shutil.copyfile(file, out / file.name)
-            else:
-                small.append(file)
-        with tarfile.open(out / SMALL_FILES, "w") as tar:
-            for file in small:
-                tar.add(file, arcname=file.name)
+    if (work / "model").is_dir() and not (out / "model-small-files.tar").is_file():
+        from trainer.writer import packing
+
+        packing.pack(work / "model", out)
+    elif (work / ROWS).is_file() and not (work / "train.json").is_file():
+        _copy_parts(work / ROWS, out)
 
 
 def _copy_parts(file: Path, out: Path) -> None:

@@ -12,7 +12,7 @@ import lzma
 import multiprocessing
 import os
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -31,8 +31,10 @@ MAX_ALIKE = 12
 """Rows of one part with the same operators in the same order."""
 MAX_SKILL_SHARE = 0.35
 """Of supervised replies, that one set of skills may have."""
-MIN_GAIN = 1.0
+MIN_GAIN = 1.02
 ROWS, ROWS_XZ, SUMMARY = "rows.jsonl", "rows.jsonl.xz", "data.json"
+GROWING, MORE = "rows.part.jsonl", "more"
+"""What a run that makes data has so far, and the folder of one that makes it while a model learns."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,13 +57,16 @@ def make(folder: Path, plan: DataPlan) -> Json:
     left_out: Counter[str] = Counter()
     rows: list[WriterRow] = []
     spent = 0.0
-    for found, seconds in _made(plan, begun + plan.seconds):
-        spent += seconds
-        for row in found:
-            if isinstance(row, str):
-                left_out[row] += 1
-            else:
-                rows.append(row)
+    with (folder / GROWING).open("w", encoding="utf-8") as growing:
+        for found, seconds in _made(plan, begun + plan.seconds):
+            spent += seconds
+            for row in found:
+                if isinstance(row, str):
+                    left_out[row] += 1
+                else:
+                    rows.append(row)
+                    growing.write(wire.dumps(row) + "\n")
+            growing.flush()
     rows.sort(key=lambda row: row.name)
     kept = _diverse(rows, left_out)
     text = "".join(wire.dumps(row) + "\n" for row in kept)
@@ -140,33 +145,71 @@ def _diverse(rows: Sequence[WriterRow], left_out: Counter[str]) -> list[WriterRo
 
 
 def _duplicates(rows: Sequence[WriterRow]) -> Json:
-    marks: dict[WriterPart, list[Mark]] = defaultdict(list)
-    for row in rows:
-        marks[row.part].append(Mark(digest=row.digest, ops=row.ops, grams=frozenset(row.grams)))
+    training = [row for row in rows if row.part is WriterPart.TRAIN]
     return {
-        part.value: near_duplicates(marks[part], marks[WriterPart.TRAIN])
+        part.value: duplicates([row for row in rows if row.part is part], training)
         for part in WriterPart
         if part is not WriterPart.TRAIN
     }
 
 
+def duplicates(held_out: Sequence[WriterRow], training: Sequence[WriterRow]) -> Json:
+    return near_duplicates([_mark(row) for row in held_out], [_mark(row) for row in training])
+
+
+def _mark(row: WriterRow) -> Mark:
+    return Mark(digest=row.digest, ops=row.ops, grams=frozenset(row.grams))
+
+
 def read(folder: Path) -> list[WriterRow]:
-    """Raises OSError where no data was made."""
-    with (folder / ROWS).open(encoding="utf-8") as lines:
-        return [wire.from_json(WriterRow, json.loads(line)) for line in lines]
+    """Each question once. Raises OSError where no data was made."""
+    rows = [*_rows(_text(folder)), *Arriving(folder).take()]
+    return list({row.plain: row for row in reversed(rows)}.values())[::-1]
+
+
+class Arriving:
+    """Rows that another process makes in `MORE`, as they come."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file, self._at = folder / MORE / GROWING, 0
+
+    def take(self) -> list[WriterRow]:
+        """Those that came since the last call; half a line waits for its end."""
+        try:
+            with self._file.open("rb") as file:
+                file.seek(self._at)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return _rows(whole.decode())
+
+
+def _text(folder: Path) -> str:
+    """Of the rows of a run, or of one that was brought here packed."""
+    if (folder / ROWS).is_file():
+        return (folder / ROWS).read_text("utf-8")
+    with lzma.open(folder / ROWS_XZ, "rt", encoding="utf-8") as packed:
+        return packed.read()
+
+
+def _rows(text: str) -> list[WriterRow]:
+    return [wire.from_json(WriterRow, json.loads(line)) for line in text.split("\n") if line]
 
 
 def filtered(rows: Sequence[WriterRow]) -> list[tuple[WriterRow, WrittenReply]]:
-    """What supervised training takes: of each task the first rewrite that is expected to be
+    """What supervised training takes: of each task the shortest rewrite that is expected to be
     faster, and of one set of skills at most a third of the whole.
 
-    The first is the dual filter's half that applies to first turns (datasets.py): right holds by
-    construction, faster by the engine's estimate."""
+    Faster is the dual filter's half that applies to first turns (datasets.py): right holds by
+    construction, faster by the engine's estimate. Every token can go wrong, so the shortest is the
+    likeliest to be right."""
     chosen = []
     for row in rows:
-        best = next((r for r in row.replies if r.gain is None or r.gain > MIN_GAIN), None)
-        if best is not None:
-            chosen.append((row, best))
+        faster = [r for r in row.replies if r.gain is None or r.gain > MIN_GAIN]
+        if faster:
+            chosen.append((row, min(faster, key=lambda reply: len(reply.text))))
     most = max(1, int(MAX_SKILL_SHARE * len(chosen)))
     counts: Counter[tuple[str, ...]] = Counter()
     kept = []

@@ -1,7 +1,7 @@
 """How good a writer is on what it never saw: parsed, compiled, right, different, faster.
 
 Arms: the writer with the skills in its question and without, the engine, the nearest rewrite of
-the training part with the names of the task at hand, and the program as it is (right, never
+the training part with the inputs of the task at hand, and the program as it is (right, never
 faster, and never counted as right here because nothing of it differs). *Right* is the gate's
 verdict on values, and a program that differs from the original in its syntax tree. Of k samples
 the chance that one is right is counted without bias, 1 - C(n - c, k) / C(n, k)
@@ -28,7 +28,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.parsing import parse
 from kernel_lsp.records import Json
 from trainer.intervals import interval
-from trainer.writer import data
+from trainer.writer import data, helpers
 from trainer.writer.judging import UNCHANGED, WriterJudge, WriterVerdict, WrittenCase
 from trainer.writer.rows import WriterRow
 from trainer.writer.sampling import SamplingPlan, replies
@@ -73,31 +73,47 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
     arms["engine"] = {row.name: [row.replies[0].text] for row in asked}
     arms["nearest"] = {row.name: [nearest(row, training)] for row in asked}
     replace_file(folder / REPLIES, (json.dumps({"seconds": seconds, **arms}) + "\n").encode())
-    judge = WriterJudge("cuda" if device == "cuda" else "interpreter", plan.lanes)
-    begun = time.monotonic()
-    named = {row.name: row for row in asked}
-    for name in ("engine", "greedy", "greedy-plain", "nearest", "sampled", "sampled-plain"):
-        cases = [WrittenCase(named[n], text) for n, texts in arms[name].items() for text in texts]
-        if name.startswith("sampled"):  # every task's first ones first, should the time end
-            cases = _in_rounds(arms[name], named)
-        await judge.judge(cases, begun + plan.judge_seconds)
-        record = Counter(judge.known[c.key].status for c in cases if c.key in judge.known)
-        print(f"{time.monotonic() - begun:.0f} s {name}: {dict(record)}", flush=True)
-        seconds["judge"] = time.monotonic() - begun
-        result = _result(chosen, arms, judge, seconds, device)  # of each arm, should the run end
+    shared = helpers.read(folder / MODEL)
+    judge = WriterJudge("cuda" if device == "cuda" else "interpreter", plan.lanes, shared)
+    duplicates = {part.value: data.duplicates(some, training) for part, some in chosen.items()}
+
+    def keep(more: Json) -> Json:  # after each arm, should the run end
+        result = _result(chosen, arms, judge, seconds, device) | more
+        result["near_duplicates"] = duplicates
         replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+        return result
+
+    begun = time.monotonic()
+    for name in ("engine", "greedy", "greedy-plain", "nearest", "sampled", "sampled-plain"):
+        await judge.judge(_cases(name, arms[name], asked), begun + plan.judge_seconds)
+        seconds["judge"] = time.monotonic() - begun
+        keep({})
+    times = {}
     if device == "cuda" and plan.time_seconds > 0:
         await _time_winners(judge, asked, arms, time.monotonic() + plan.time_seconds)
-        result["times"] = {
-            part.value: {
-                name: _times(rows_, arms[name], judge.known)
-                for name in ("greedy", "sampled", "engine")
-            }
-            for part, rows_ in chosen.items()
+        times = _times_of(chosen, arms, judge.known)
+    return keep({"times": times, "examples": _examples(asked, arms, judge.known)})
+
+
+def _cases(name: str, arm: Arm, asked: Sequence[WriterRow]) -> list[WrittenCase]:
+    """Of sampled replies every task's first ones first, should the time end."""
+    named = {row.name: row for row in asked}
+    if name.startswith("sampled"):
+        return _in_rounds(arm, named)
+    return [WrittenCase(named[n], text) for n, texts in arm.items() for text in texts]
+
+
+def _times_of(
+    chosen: dict[WriterPart, list[WriterRow]],
+    arms: dict[str, Arm],
+    known: dict[str, WriterVerdict],
+) -> Json:
+    return {
+        part.value: {
+            name: _times(rows, arms[name], known) for name in ("greedy", "sampled", "engine")
         }
-    result["examples"] = _examples(asked, arms, judge.known)
-    replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
-    return result
+        for part, rows in chosen.items()
+    }
 
 
 def _result(
@@ -181,46 +197,18 @@ def _in_rounds(arm: Arm, named: dict[str, WriterRow]) -> list[WrittenCase]:
 
 
 def nearest(row: WriterRow, training: Sequence[WriterRow]) -> str:
-    """The first rewrite of the training task that shares most of its text, with this task's names
-    of inputs and attributes in the order in which they occur."""
+    """The first rewrite of the training task that shares most of its text, for this task's inputs.
+    Attributes have the same names anyway (names.py)."""
     grams = set(row.grams)
     best = max(training, key=lambda one: len(grams.intersection(one.grams)) / (len(one.grams) or 1))
-    names = dict(zip(_names(best.source), _names(row.source), strict=False))
     body = parse(best.replies[0].text).body
-    for node in (inner for one in body for inner in ast.walk(one)):
-        if isinstance(node, ast.Attribute):
-            node.attr = names.get(node.attr, node.attr)
     forward = body[-1]
     if isinstance(forward, ast.FunctionDef):
-        _take_arguments(forward, row)
+        inputs = [ast.arg(arg=name) for name in ("self", *row.names.inputs.values())]
+        forward.args = ast.arguments(
+            posonlyargs=[], args=inputs, kwonlyargs=[], kw_defaults=[], defaults=[]
+        )
     return "\n".join(map(ast.unparse, body)) + "\n"
-
-
-def _take_arguments(forward: ast.FunctionDef, row: WriterRow) -> None:
-    own = _forward(row.source).args.args
-    names = {old.arg: new.arg for old, new in zip(forward.args.args, own, strict=False)}
-    forward.args = _forward(row.source).args
-    for node in ast.walk(forward):
-        if isinstance(node, ast.Name):
-            node.id = names.get(node.id, node.id)
-
-
-def _forward(source: str) -> ast.FunctionDef:
-    classes = [n for n in parse(source).body if isinstance(n, ast.ClassDef)]
-    return next(
-        n for n in classes[-1].body if isinstance(n, ast.FunctionDef) and n.name == "forward"
-    )
-
-
-def _names(source: str) -> list[str]:
-    """Attributes of self in the order in which they are set."""
-    return [
-        target.attr
-        for node in ast.walk(parse(source))
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Attribute)
-    ]
 
 
 # --- numbers ----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from kernel_lsp.parsing import parse
 from kernel_lsp.records import EvalStatus, Evaluation, Json, Operation, OperationRole
 from trainer.timed_tasks import share, until
 from trainer.writer import short_form
+from trainer.writer.helpers import Helpers
 from trainer.writer.rows import WORKLOAD, WriterRow
 
 GATES = 2
@@ -57,9 +58,9 @@ class WriterVerdict:
 class WriterJudge:
     """Verdicts by text, so that baselines and samples that are equal share them."""
 
-    def __init__(self, device: str, lanes: int) -> None:
+    def __init__(self, device: str, lanes: int, helpers: Helpers) -> None:
         """``device``: cuda, or interpreter where there is no GPU."""
-        self._device, self._lanes = device, lanes
+        self._device, self._lanes, self._helpers = device, lanes, helpers
         self.known: dict[str, WriterVerdict] = {}
 
     async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
@@ -95,8 +96,7 @@ class WriterJudge:
         return with_small_batch(case.row) if self._device == "interpreter" else case.row
 
     def _program(self, case: WrittenCase) -> str:
-        row = self._row(case)
-        return short_form.assemble(row.program, row.graph, case.reply, self._device)
+        return self._row(case).assemble(case.reply, self._helpers, self._device)
 
     async def _verdict(
         self, gate: Gate, case: WrittenCase, text: str, timed: bool
@@ -177,7 +177,8 @@ def _is_unchanged(case: WrittenCase) -> bool:
     functions = [node for node in body if isinstance(node, ast.FunctionDef)]
     if len(functions) != 1:
         return False
-    classes = [n for n in parse(case.row.source).body if isinstance(n, ast.ClassDef)]
+    program = case.row.names.program(case.row.source)
+    classes = [n for n in parse(program).body if isinstance(n, ast.ClassDef)]
     old = next(
         n for n in classes[-1].body if isinstance(n, ast.FunctionDef) and n.name == "forward"
     )

@@ -12,7 +12,7 @@ import asyncio
 import functools
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_lsp import skillbook, wire
@@ -32,6 +32,8 @@ from trainer.families import structure
 from trainer.likeness import mark
 from trainer.ruling import InProcess
 from trainer.writer import short_form
+from trainer.writer.helpers import Helpers, complete
+from trainer.writer.names import Names
 from trainer.writer.split import WriterPart, part_of
 
 WRAPPERS = frozenset({"cuda-graph", "compile-target"})
@@ -57,11 +59,11 @@ class WriterRow:
     source: str
     graph: GraphView
     question: str
-    """With the skills that apply."""
+    """With the skills that apply, under the names of names.py."""
     plain: str
     """Without."""
     replies: tuple[WrittenReply, ...]
-    """Of the engine, the rule's first choice first."""
+    """Of the engine, the rule's first choice first, under the names of names.py."""
     grams: tuple[int, ...]
     """Hashes of runs of tokens (likeness.py): 32 bits of one in `SAMPLED`, enough to compare."""
     digest: str
@@ -70,6 +72,15 @@ class WriterRow:
     @property
     def program(self) -> Program:
         return Program(source=self.source, entry="Model", kind=TargetKind.MODULE)
+
+    @property
+    def names(self) -> Names:
+        return Names.of(self.source, "Model", self.graph)
+
+    def assemble(self, reply: str, helpers: Helpers, device: str = "cuda") -> str:
+        """The program with a reply in it. Raises UnreadableReply."""
+        own = self.names.restore(complete(reply, helpers))
+        return short_form.assemble(self.program, self.graph, own, device)
 
 
 @functools.cache
@@ -113,20 +124,26 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
     capture = session.capture()
     if capture.graph is None:
         return "the engine shows no graph"
-    replies = _replies(session, asyncio.run(_plans(session, capture.sites)))
+    try:
+        names = Names.of(source, "Model", capture.graph)
+    except short_form.UnreadableReply:
+        return "its names are like ours"
+    replies = _replies(session, asyncio.run(_plans(session, capture.sites)), names)
     if not replies:
         return "the engine has no rewrite of its own"
     descriptions = {skill.name: skill.description for skill in engine_skills()}
     offered = dict.fromkeys(site.skill for site in capture.sites if site.skill not in WRAPPERS)
     described = [(skill, descriptions[skill]) for skill in offered]
+    short = replace(program, source=names.program(source))
+    graph = names.graph(capture.graph)
     return WriterRow(
         name=name,
         part=part_of(found, (one.op for one in capture.graph.operations)),
         family=found.family,
         source=source,
         graph=capture.graph,
-        question=short_form.encode_question(program, capture.graph, described),
-        plain=short_form.encode_question(program, capture.graph),
+        question=short_form.encode_question(short, graph, described),
+        plain=short_form.encode_question(short, graph),
         replies=tuple(replies),
         grams=sampled_grams(seen.grams),
         digest=seen.digest,
@@ -153,7 +170,9 @@ async def _plans(session: object, sites: Sequence[object]) -> list[tuple[Step, .
     return list(found.values())[:MAX_REPLIES]
 
 
-def _replies(session: object, plans: Sequence[tuple[Step, ...]]) -> list[WrittenReply]:
+def _replies(
+    session: object, plans: Sequence[tuple[Step, ...]], names: Names
+) -> list[WrittenReply]:
     engine = InProcess(session)
     before = _seconds(engine, ())
     found: dict[str, WrittenReply] = {}
@@ -163,7 +182,7 @@ def _replies(session: object, plans: Sequence[tuple[Step, ...]]) -> list[Written
             candidate = asyncio.run(engine.make(steps))
             if candidate.edit is None:
                 continue
-            text = short_form.encode_rewrite(candidate.edit, skills)
+            text = names.shorten(short_form.encode_rewrite(candidate.edit, skills))
         except (KernelLspError, short_form.UnreadableReply):
             continue  # a plan that the engine gives up, or that no reply can say
         after = _seconds(engine, steps)

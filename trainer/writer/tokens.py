@@ -1,7 +1,8 @@
 """The writer's vocabulary: byte-level BPE, trained on its own data, reversible for any text.
 
-Digits stand alone, so that a size is copied digit by digit; a line break with its indentation is
-one piece. Borders of parts (short_form.py) are one token each."""
+Words with their underscores, numbers, and a line break with its indentation are pieces that merges
+do not cross: what is frequent is one token, so that a name or a size is copied in one choice.
+Borders of parts (short_form.py) are one token each."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from trainer.writer.short_form import BORDERS, END
 
-PIECES = r"\n *| ?[A-Za-z_][A-Za-z]*|_|[0-9]| ?[^\sA-Za-z0-9_]+| +|\s"
+PIECES = r"\n *| ?[A-Za-z_]+|[0-9]+| ?[^\sA-Za-z0-9_]+| +|\s"
 PAD = "<|pad|>"
 
 

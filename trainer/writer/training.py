@@ -2,8 +2,9 @@
 
 The first half reads everything (questions with a small weight, replies, and plain Triton kernels
 of `trainer.generated_kernels`), the second half only replies that passed the filters (data.py).
-Batches are of a few fixed lengths, so little is padding. The state is saved about once a minute,
-and a run that was ended goes on. Not covered: several GPUs, reinforcement."""
+Batches are of a few fixed lengths, so little is padding. Rows that another process makes meanwhile
+(data.Arriving) are read from the next epoch on. The state is saved about once a minute, and a run
+that was ended goes on. Not covered: several GPUs, reinforcement."""
 
 from __future__ import annotations
 
@@ -23,18 +24,18 @@ from torch import Tensor
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json
 from trainer import generated_kernels
-from trainer.writer import data
+from trainer.writer import data, helpers, packing
 from trainer.writer.rows import WriterRow
 from trainer.writer.short_form import END, PROGRAM, WRITE
 from trainer.writer.split import WriterPart
 from trainer.writer.tokens import encode_all, train_tokenizer
 
-LENGTHS = (384, 768, 1152, 1600)
+LENGTHS = (384, 768, 1152, 1600, 2048)
 """Tokens of a batch's rows; longer rows are left out and counted."""
 QUESTION_WEIGHT = 0.2
 SAVE_S = 60.0
 IGNORED = -100
-MODEL, STATE, RESULT = "model", "state.pt", "train.json"
+MODEL, START, STATE, RESULT = "model", "start", "state.pt", "train.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +55,10 @@ class TrainPlan:
     warmup: int = 50
     kernels: int = 2000
     """Plain Triton kernels that the first half reads too."""
+    least_tasks: int = 0
+    """That the vocabulary is made of, where another process still makes data."""
+    wait_seconds: float = 120.0
+    """For these."""
     seed: int = 0
 
 
@@ -95,28 +100,31 @@ class Batches:
         return tokens, labels
 
 
-def run(folder: Path, plan: TrainPlan, device: str) -> Json:
-    """Train on the data in ``folder``; writes ``model/`` and then ``train.json``."""
+def run(folder: Path, plan: TrainPlan, device: str, start: Path | None = None) -> Json:
+    """Train on the data in ``folder``; writes ``model/`` and then ``train.json``. ``start``: what
+    packing.py has kept of an earlier run, whose weights, vocabulary and helpers go on."""
     if (folder / RESULT).is_file():
         return dict(json.loads((folder / RESULT).read_text("utf-8")))
     torch.manual_seed(plan.seed)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new length
-    rows = data.read(folder)
+    rows = _enough(folder, plan)
     training = [row for row in rows if row.part is WriterPart.TRAIN]
-    tokenizer = train_tokenizer(_texts(training), plan.vocabulary, LENGTHS[-1])
-    model = make_model(plan, tokenizer).to(device)
-    first, second, left_out = _token_rows(training, tokenizer, plan)
-    held_out = _held_out(rows, tokenizer)
-    result = _optimize(model, tokenizer, first, second, folder, plan, device)
+    model, tokenizer, shared = _new(training, plan) if start is None else _earlier(folder, start)
+    model.to(device)
+    supply = Supply(folder, training, tokenizer, shared, plan)
+    held_out = supply.held_out(rows)
+    result = _optimize(model, supply, folder, plan, device)
     result |= {
         "plan": asdict(plan),
         "parameters": sum(p.numel() for p in model.parameters()),
         "vocabulary": len(tokenizer),
-        "rows_first_half": len(first),
-        "rows_second_half": len(second),
-        "rows_too_long": left_out,
-        "tokens_of_replies": _spread([len(r.tokens) - r.asked for r in second]),
-        "tokens_of_rows": _spread([len(r.tokens) for r in second]),
+        "helpers": sorted(shared),
+        "tasks": supply.tasks,
+        "rows_first_half": len(supply.first),
+        "rows_second_half": len(supply.second),
+        "rows_too_long": supply.too_long,
+        "tokens_of_replies": _spread([len(r.tokens) - r.asked for r in supply.second]),
+        "tokens_of_rows": _spread([len(r.tokens) for r in supply.second]),
         "held_out_loss": {
             part: _loss_of(model, part_rows, tokenizer.pad_token_id, device)
             for part, part_rows in held_out.items()
@@ -124,8 +132,39 @@ def run(folder: Path, plan: TrainPlan, device: str) -> Json:
     }
     model.to(torch.bfloat16).save_pretrained(folder / MODEL, max_shard_size="15MB")
     tokenizer.save_pretrained(folder / MODEL)
+    helpers.write(folder / MODEL, shared)
     replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
     return result
+
+
+def _enough(folder: Path, plan: TrainPlan) -> list[WriterRow]:
+    rows, end = data.read(folder), time.monotonic() + plan.wait_seconds
+    while sum(row.part is WriterPart.TRAIN for row in rows) < plan.least_tasks:
+        if time.monotonic() > end:
+            break
+        time.sleep(3.0)
+        rows = data.read(folder)
+    return rows
+
+
+def _new(rows: Sequence[WriterRow], plan: TrainPlan) -> tuple[Any, Any, helpers.Helpers]:
+    shared = helpers.find(reply.text for row in rows for reply in row.replies)
+    texts = [
+        row.question + "".join(helpers.without(reply.text, shared) for reply in row.replies)
+        for row in rows
+    ]
+    tokenizer = train_tokenizer(texts, plan.vocabulary, LENGTHS[-1])
+    return make_model(plan, tokenizer), tokenizer, shared
+
+
+def _earlier(folder: Path, start: Path) -> tuple[Any, Any, helpers.Helpers]:
+    packing.unpack(start, folder / START)
+    options = {"local_files_only": True}
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder / START, dtype=torch.float32, **options
+    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / START, **options)
+    return model, tokenizer, helpers.read(folder / START)
 
 
 def make_model(plan: TrainPlan, tokenizer: Any) -> Any:
@@ -147,59 +186,79 @@ def make_model(plan: TrainPlan, tokenizer: Any) -> Any:
     return transformers.LlamaForCausalLM(config)
 
 
-def _texts(rows: Sequence[WriterRow]) -> Iterator[str]:
-    for row in rows:
-        yield row.question + "".join(reply.text for reply in row.replies)
+class Supply:
+    """What there is to learn from, in tokens; grows while another process makes more."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rows: Sequence[WriterRow],
+        tokenizer: Any,
+        shared: helpers.Helpers,
+        plan: TrainPlan,
+    ) -> None:
+        self.tokenizer, self._helpers = tokenizer, shared
+        self._arriving, self._draw = data.Arriving(folder), random.Random(plan.seed)
+        self._known: set[str] = set()
+        self.first: list[TokenRow] = []
+        self.second: list[TokenRow] = []
+        self.tasks = self.too_long = 0
+        kernels = [
+            generated_kernels.build(plan.seed, number).source.partition("@triton.jit")[2]
+            for number in range(plan.kernels)
+        ]
+        self.first += self._tokenize(
+            [(f"{PROGRAM}\n{WRITE}\n", f"@triton.jit{text}") for text in kernels]
+        )
+        self._add(rows)
+
+    def grow(self) -> None:
+        self._add([row for row in self._arriving.take() if row.part is WriterPart.TRAIN])
+
+    def held_out(self, rows: Sequence[WriterRow]) -> dict[str, list[TokenRow]]:
+        """Of the parts that are never learned from."""
+        return {
+            part.value: self._tokenize(
+                [
+                    (row.question, reply.text)
+                    for row, reply in data.filtered([row for row in rows if row.part is part])[:200]
+                ]
+            )
+            for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS)
+        }
+
+    def _add(self, rows: Sequence[WriterRow]) -> None:
+        fresh = [row for row in rows if row.plain not in self._known]
+        self._known.update(row.plain for row in fresh)
+        self.tasks += len(fresh)
+        self.first += self._tokenize(
+            [
+                (row.question if self._draw.random() < 0.7 else row.plain, reply.text)
+                for row in fresh
+                for reply in row.replies
+            ]
+        )
+        self.second += self._tokenize(
+            [
+                (asked, reply.text)
+                for row, reply in data.filtered(fresh)
+                for asked in (row.question, row.plain)
+            ]
+        )
+
+    def _tokenize(self, texts: Sequence[tuple[str, str]]) -> list[TokenRow]:
+        """Of (question, reply), those that are short enough."""
+        asked = encode_all(self.tokenizer, [question for question, _ in texts])
+        replies = encode_all(
+            self.tokenizer, [helpers.without(reply, self._helpers) + END for _, reply in texts]
+        )
+        found = [TokenRow((*q, *r), len(q)) for q, r in zip(asked, replies, strict=True)]
+        kept = [one for one in found if len(one.tokens) <= LENGTHS[-1]]
+        self.too_long += len(found) - len(kept)
+        return kept
 
 
-def _token_rows(
-    rows: Sequence[WriterRow], tokenizer: Any, plan: TrainPlan
-) -> tuple[list[TokenRow], list[TokenRow], int]:
-    """(first half, second half, rows that are too long)."""
-    draw = random.Random(plan.seed)
-    texts = [
-        (row.question if draw.random() < 0.7 else row.plain, reply.text)
-        for row in rows
-        for reply in row.replies
-    ]
-    for number in range(plan.kernels):
-        text = generated_kernels.build(plan.seed, number).source.partition("@triton.jit")[2]
-        texts.append((f"{PROGRAM}\n{WRITE}\n", f"@triton.jit{text}"))
-    chosen = [
-        (asked, reply.text)
-        for row, reply in data.filtered(rows)
-        for asked in (row.question, row.plain)
-    ]
-    halves = [_tokenize(tokenizer, pairs) for pairs in (texts, chosen)]
-    first, second = ([one for one in half if len(one.tokens) <= LENGTHS[-1]] for half in halves)
-    return first, second, sum(map(len, halves)) - len(first) - len(second)
-
-
-def _tokenize(tokenizer: Any, texts: Sequence[tuple[str, str]]) -> list[TokenRow]:
-    """Of (question, reply)."""
-    asked = encode_all(tokenizer, [question for question, _ in texts])
-    replies = encode_all(tokenizer, [reply + END for _, reply in texts])
-    return [TokenRow((*q, *r), len(q)) for q, r in zip(asked, replies, strict=True)]
-
-
-def _held_out(rows: Sequence[WriterRow], tokenizer: Any) -> dict[str, list[TokenRow]]:
-    found: dict[str, list[TokenRow]] = {}
-    for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS):
-        chosen = data.filtered([row for row in rows if row.part is part])[:200]
-        tokenized = _tokenize(tokenizer, [(row.question, reply.text) for row, reply in chosen])
-        found[part.value] = [one for one in tokenized if len(one.tokens) <= LENGTHS[-1]]
-    return found
-
-
-def _optimize(
-    model: Any,
-    tokenizer: Any,
-    first: Sequence[TokenRow],
-    second: Sequence[TokenRow],
-    folder: Path,
-    plan: TrainPlan,
-    device: str,
-) -> Json:
+def _optimize(model: Any, supply: Supply, folder: Path, plan: TrainPlan, device: str) -> Json:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.1
     )
@@ -210,15 +269,16 @@ def _optimize(
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         done, step, tokens, curve = state["done"], state["step"], state["tokens"], state["curve"]
-    pad = tokenizer.pad_token_id
-    halves = [Batches(rows, plan.batch_tokens, pad) for rows in (first, second)]
-    need = plan.epochs * sum(len(row.tokens) for row in (*first, *second)) / 2
+    pad = supply.tokenizer.pad_token_id
     begun, saved = time.monotonic() - done * plan.seconds, time.monotonic()
     draw = random.Random(f"{plan.seed} {step}")
     model.train()
     while done < 1:
         reads_all = done < 0.5
-        for batch, labels in halves[0 if reads_all else 1].epoch(draw):
+        supply.grow()
+        need = plan.epochs * sum(len(row.tokens) for row in (*supply.first, *supply.second)) / 2
+        rows = supply.first if reads_all else supply.second
+        for batch, labels in Batches(rows, plan.batch_tokens, pad).epoch(draw):
             loss = _step(model, optimizer, (batch, labels), pad, device, plan, done, step)
             step, tokens = step + 1, tokens + int((batch != pad).sum())
             done = max((time.monotonic() - begun) / plan.seconds, tokens / need)

@@ -1,0 +1,260 @@
+"""Names of a task by number, so that a writer copies one token where it would have to spell.
+
+    names = Names.of(program.source, graph)     a1, a2: attributes; x1, x2: inputs; v1, v2: locals
+    short = names.shorten(reply)                a reply of the engine, as it is learned
+    reply = names.restore(short)                what a model wrote, with the program's own names
+
+Tensors of a launcher and of its kernels are t1, t2 in the order of its arguments. In 11 of 21
+replies that failed, the first writer had called an attribute by the name of another task. Not
+covered: names inside kernels that no argument has."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kernel_lsp import parsing
+from kernel_lsp.records import GraphView, Operation, OperationRole
+from trainer.writer.short_form import UnreadableReply
+
+_NUMBERED = re.compile(r"[anvxt][0-9]+")
+_KERNEL, _LAUNCHER = re.compile(r"k[0-9]+"), re.compile(r"f[0-9]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Names:
+    """Own name -> short name of one task."""
+
+    attributes: Mapping[str, str]
+    inputs: Mapping[str, str]
+    locals: Mapping[str, str]
+    values: Mapping[str, str]
+    """Of the graph: a parameter is called as the program calls it, ``a1[0].weight``."""
+
+    @classmethod
+    def of(cls, source: str, entry: str, graph: GraphView) -> Names:
+        """Raises UnreadableReply for a program that has such names itself, or no forward."""
+        tree = parsing.parse(source)
+        target = next(
+            (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == entry), None
+        )
+        forward = _method(target, "forward")
+        if target is None or forward is None:
+            raise UnreadableReply(f"{entry} has no plain forward")
+        _refuse_numbered(tree)
+        attributes = _numbered("a", _assigned_attributes(target))
+        inputs = _numbered("x", [one.arg for one in forward.args.args[1:]])
+        own = [name for name in _assigned_names(forward) if name not in inputs]
+        values = {
+            operation.name: _value_name(operation, number, attributes, inputs)
+            for number, operation in enumerate(graph.operations, 1)
+        }
+        return cls(attributes=attributes, inputs=inputs, locals=_numbered("v", own), values=values)
+
+    def program(self, source: str) -> str:
+        """The program of a question under its short names."""
+        tree = parsing.parse(source)
+        for node in tree.body:
+            for method in ast.walk(node):
+                if isinstance(method, ast.FunctionDef) and method.name == "forward":
+                    _rename_names(method, {**self.inputs, **self.locals})
+            _rename_attributes(node, self.attributes)
+        return ast.unparse(tree)
+
+    def graph(self, graph: GraphView) -> GraphView:
+        return replace(
+            graph,
+            operations=tuple(replace(one, name=self.values[one.name]) for one in graph.operations),
+        )
+
+    def shorten(self, reply: str) -> str:
+        """Raises UnreadableReply."""
+        head, body = _parsed(reply)
+        forward = _forward(body)
+        known = {**self.inputs, **self.locals}
+        for name in _assigned_names(forward):
+            known.setdefault(name, f"v{len(known) - len(self.inputs) + 1}")
+        _rename_names(forward, known)
+        _rename_attributes(forward, self.attributes)
+        for launcher in body:
+            if isinstance(launcher, ast.FunctionDef) and _LAUNCHER.fullmatch(launcher.name):
+                _number_tensors(launcher, body)
+        for pattern in (_KERNEL, _LAUNCHER):  # launchers are equal once their kernels are
+            body = _merged(body, pattern)
+        return _joined(head, _reached(body))
+
+    def restore(self, short: str) -> str:
+        """Raises UnreadableReply."""
+        head, body = _parsed(short)
+        forward = _forward(body)
+        _rename_names(forward, {new: old for old, new in self.inputs.items()})
+        _rename_attributes(forward, {new: old for old, new in self.attributes.items()})
+        return _joined(head, body)
+
+
+def _value_name(
+    operation: Operation, number: int, attributes: Mapping[str, str], inputs: Mapping[str, str]
+) -> str:
+    if operation.role is OperationRole.INPUT:
+        return inputs.get(operation.name, f"n{number}")
+    if operation.role is OperationRole.CALL:
+        return f"n{number}"
+    rest = operation.name.partition("_")[2]
+    for own in sorted(attributes, key=len, reverse=True):
+        if rest == own or rest.startswith(f"{own}_"):
+            return attributes[own] + _path(rest[len(own) + 1 :])
+    return f"n{number}"
+
+
+def _path(rest: str) -> str:
+    """``0_weight`` -> ``[0].weight``; ``running_mean`` is one name."""
+    found = re.match(r"(?:[0-9]+_)*", rest + "_" if rest.isdigit() else rest)
+    numbers = found.group() if found else ""
+    word = rest[len(numbers) :]
+    return "".join(f"[{n}]" for n in numbers.split("_") if n) + (f".{word}" if word else "")
+
+
+def _numbered(letter: str, names: Iterable[str]) -> dict[str, str]:
+    return {name: f"{letter}{n}" for n, name in enumerate(dict.fromkeys(names), 1)}
+
+
+def _refuse_numbered(tree: ast.AST) -> None:
+    for node in ast.walk(tree):
+        name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", "")
+        if isinstance(name, str) and _NUMBERED.fullmatch(name):
+            raise UnreadableReply(f"the program calls something {name} itself")
+
+
+def _method(target: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
+    body = target.body if target else []
+    return next((n for n in body if isinstance(n, ast.FunctionDef) and n.name == name), None)
+
+
+def _assigned_attributes(target: ast.ClassDef) -> list[str]:
+    return [
+        node.attr
+        for node in ast.walk(target)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    ]
+
+
+def _assigned_names(function: ast.FunctionDef) -> list[str]:
+    """In the order of the text."""
+    found = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    found.sort(key=lambda node: (node.lineno, node.col_offset))
+    return [node.id for node in found]
+
+
+def _rename_names(function: ast.FunctionDef, names: Mapping[str, str]) -> None:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+        elif isinstance(node, ast.arg):
+            node.arg = names.get(node.arg, node.arg)
+
+
+def _rename_attributes(tree: ast.AST, names: Mapping[str, str]) -> None:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        ):
+            node.attr = names.get(node.attr, node.attr)
+
+
+def _number_tensors(launcher: ast.FunctionDef, body: Sequence[ast.stmt]) -> None:
+    """Names of a launcher's arguments, in it and in the kernels that it starts."""
+    used = {node.id for node in ast.walk(launcher) if isinstance(node, ast.Name)}
+    group = [launcher] + [
+        one
+        for one in body
+        if isinstance(one, ast.FunctionDef) and one.name in used and _KERNEL.fullmatch(one.name)
+    ]
+    names = [one.arg for one in launcher.args.args]
+    stems = sorted(enumerate(names, 1), key=lambda one: len(one[1]), reverse=True)
+
+    def renamed(name: str) -> str:
+        for number, stem in stems:
+            if name == stem or name.startswith(f"{stem}_"):
+                return f"t{number}{name[len(stem) :]}"
+        return name
+
+    for function in group:
+        _rename_all(function, renamed)
+
+
+def _rename_all(function: ast.FunctionDef, renamed: Callable[[str], str]) -> None:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            node.id = renamed(node.id)
+        elif isinstance(node, ast.arg):
+            node.arg = renamed(node.arg)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):  # k1[grid](…)
+            for keyword in node.keywords:
+                if keyword.arg:
+                    keyword.arg = renamed(keyword.arg)
+
+
+def _merged(body: Sequence[ast.stmt], pattern: re.Pattern[str]) -> list[ast.stmt]:
+    """Of functions that are equal but for their name the first alone."""
+    first: dict[str, str] = {}
+    names: dict[str, str] = {}
+    kept = []
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and pattern.fullmatch(node.name):
+            own, node.name = node.name, "_"
+            text = ast.dump(node)
+            node.name = own
+            names[own] = first.setdefault(text, own)
+            if names[own] != own:
+                continue
+        kept.append(node)
+    for node in kept:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name):
+                inner.id = names.get(inner.id, inner.id)
+    return kept
+
+
+def _reached(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Without functions that nothing calls any more: those of the engine's guard."""
+    functions = {one.name: one for one in body if isinstance(one, ast.FunctionDef)}
+    found, waiting = set[str](), ["forward"]
+    while waiting:
+        name = waiting.pop()
+        if name in functions and name not in found:
+            found.add(name)
+            waiting += [n.id for n in ast.walk(functions[name]) if isinstance(n, ast.Name)]
+    return [one for one in body if not isinstance(one, ast.FunctionDef) or one.name in found]
+
+
+def _parsed(reply: str) -> tuple[str, list[ast.stmt]]:
+    """(the first line where it is a comment, statements)."""
+    first = reply.partition("\n")[0]
+    try:
+        body = parsing.parse(reply).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UnreadableReply(f"the reply does not parse: {error}") from None
+    return (first if first.startswith("#") else ""), body
+
+
+def _forward(body: Sequence[ast.stmt]) -> ast.FunctionDef:
+    last = body[-1] if body else None
+    if not isinstance(last, ast.FunctionDef) or last.name != "forward":
+        raise UnreadableReply("the reply does not end with a forward")
+    return last
+
+
+def _joined(head: str, body: Sequence[ast.stmt]) -> str:
+    lines = [head] if head else []
+    return "\n".join([*lines, *map(ast.unparse, body)]) + "\n"
