@@ -142,7 +142,7 @@ def _enough(folder: Path, plan: TrainPlan) -> list[WriterRow]:
     while sum(row.part is WriterPart.TRAIN for row in rows) < plan.least_tasks:
         if time.monotonic() > end:
             break
-        time.sleep(3.0)
+        time.sleep(5.0)
         rows = data.read(folder)
     return rows
 
