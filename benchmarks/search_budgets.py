@@ -16,8 +16,8 @@ Replays benchmarks/record_spaces.py's recordings, as benchmarks/search.py does. 
 
 All but ``random`` begin with the skills' defaults, whose judgement is one of their evaluations; a
 program that was judged already costs nothing. A score is the speedup of the best that was found over
-the best of all; intervals are of the mean over tasks (bootstrap of tasks, 95 %). Not covered: noise,
-chains of other skills, code by a model."""
+the best of all; intervals are of the mean over tasks, and of differences paired by task (bootstrap
+of tasks, 95 %). Not covered: noise, chains of other skills, code by a model."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from benchmarks.search import Point, Space, drawn, newest, replayed, spaces
 from kernel_lsp.records import Archive, Attempt, Context, Json, Move
 from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.fitness import speed
+from trainer.intervals import interval
 
-BUDGETS, SEEDS, RESAMPLES = (4, 8, 16), 20, 2000
+BUDGETS, SEEDS = (4, 8, 16), 20
 MAX_ASKED = 40
 """Proposals of an optimizer for one evaluation: what it asks again costs nothing, but must end."""
 Contestant = Callable[[Space, int, int], float]
@@ -134,7 +135,7 @@ def compare(
                 statistics.fmean(search(space, seed, budget) for seed in range(seeds))
                 for space in found
             ]
-            low, high = _interval(shares)
+            low, high = interval(shares)
             rows.append(
                 {
                     "evaluations": budget,
@@ -158,7 +159,7 @@ def differences(rows: Sequence[Json], baseline: str = "evolution") -> list[Json]
         if name != baseline:
             other = by_task[budget, baseline]
             paired = [shares[task] - other[task] for task in shares]
-            low, high = _interval(paired)
+            low, high = interval(paired)
             found.append(
                 {
                     "evaluations": budget,
@@ -169,12 +170,6 @@ def differences(rows: Sequence[Json], baseline: str = "evolution") -> list[Json]
                 }
             )
     return found
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float]:
-    draw = random.Random(0)
-    means = sorted(statistics.fmean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
 
 
 def _describe(row: Json) -> str:

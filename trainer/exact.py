@@ -232,7 +232,10 @@ def _encode_gains(model: Any, found: Batch, gains: Tensor) -> tuple[Tensor, Tens
 
 def expected_reward(scores: Tensor, tasks: Tensor, gains: Tensor) -> Tensor:
     """Mean over the tasks of the reward that the policy expects. All (R,); ``tasks`` tells rows
-    apart."""
+    apart.
+
+    J = (1 / T) sum over tasks of sum over their rows i of softmax(scores)_i gain_i: the mean of
+    REINFORCE's samples (Williams 1992), summed up instead of drawn."""
     _, group = torch.unique(tasks, return_inverse=True)
     count = int(group.max()) + 1
     top = torch.full((count,), -torch.inf, device=scores.device)

@@ -5,7 +5,8 @@
 Of every recorded rollout the *best step* alone counts (arXiv 2603.28342): all steps leak, because
 later prompts hold better programs, and first steps teach translation. A row is where that step
 started, {task, steps, speedup, code}: `rl.parents` names such files, and each of them is a group of
-fresh samples whose reward is their speedup over the parent's. Not covered: what is sampled
+fresh samples whose reward is their speedup over the parent's, r_i = C_i s_i / s_parent, and whose
+advantage is GRPO's, (r_i - mean r) / (std r + 1e-6). Not covered: what is sampled
 (episodes.py) and how rows become advantages (rows.py)."""
 
 from __future__ import annotations

@@ -217,6 +217,8 @@ def schemes(
 ) -> dict[str, float]:
     """Scheme -> what its skills were worth: over turns first (max), then over its rollouts (mean).
 
+    R(scheme) = (1 / M) sum over its M rollouts of max over turns t of r_t.
+
     daVinci-kernel (arXiv 2606.16497). All rollouts of schemes with the same skills are pooled. The
     null scheme
     is one like any other, so that the baseline knows what no skills are worth (a fault of the
@@ -237,8 +239,7 @@ def schemes(
 
 
 def summary(uplifts: Sequence[Sequence[float]]) -> float:
-    """What a summary earns: max over its drafts of the mean uplift on other tasks, 0 without an
-    uplift.
+    """What a summary earns: R = max(0, max over its drafts d of mean over tasks u of uplift(d, u)).
 
     ``uplifts``: per accepted draft ln(speedup with / without) on each task *other than its
     source*, paired. daVinci-kernel takes the speedup of one greedy sample on the source task

@@ -31,7 +31,10 @@ def t95(freedom: int) -> float:
 
 
 def bounds(values: Sequence[float]) -> Uplift | None:
-    """Mean with one-sided 95 % bounds; None for fewer than two values, which bound nothing."""
+    """Mean with one-sided 95 % bounds; None for fewer than two values, which bound nothing.
+
+    m -+ t(n - 1) s / sqrt(n) (Student 1908), s the standard deviation of n values. Both bounds
+    together are an interval of 90 %."""
     if len(values) < 2:
         return None
     mean, reach = fmean(values), t95(len(values) - 1) * stdev(values) / math.sqrt(len(values))

@@ -68,7 +68,10 @@ class UsageStatistics:
 
 
 def helps_no_more(found: UsageStats) -> str | None:
-    """Why the skill should be retired; None: it helps, or too little is known."""
+    """Why the skill should be retired; None: it helps, or too little is known.
+
+    Retired where m + t(n - 1) sqrt(v / n) <= 0 (one-sided, 95 %) over n pairs of mean m = S / n and
+    variance v = (Q - n m^2) / (n - 1), S and Q the sums of their uplifts and squares."""
     seldom = found.wins <= SELDOM * found.uses
     if found.uses < MIN_USES or found.pairs < MIN_PAIRS or not seldom:
         return None

@@ -149,7 +149,8 @@ class PooledUplift:
 
     def __str__(self) -> str:
         mean, low, high = map(math.exp, (self.mean, self.low, self.high))
-        text = f"{mean:.3f}x [{low:.3f}, {high:.3f}], {self.pairs:g} pairs of {self.owners} users"
+        text = f"{mean:.3f}x [{low:.3f}, {high:.3f}] (each bound one-sided, 95 %)"
+        text += f", {self.pairs:g} pairs of {self.owners} users"
         return text + (f", {self.left_out:g} above a user's bound" if self.left_out else "")
 
 

@@ -392,6 +392,9 @@ def test_pooled_uplift_as_worked_by_hand() -> None:
     assert (found.owners, found.pairs, found.mean) == (2, 8, pytest.approx(0.075))
     assert (found.low, found.high) == pytest.approx((0.0276, 0.1224), abs=1e-4)
     assert found.without_best == pytest.approx(0.05)
+    # exp of these: 1.0779, 1.0280, 1.1302
+    words = "1.078x [1.028, 1.130] (each bound one-sided, 95 %), 8 pairs of 2 users"
+    assert str(found) == words
 
 
 def test_one_loud_owner_decides_nothing_alone() -> None:
