@@ -6,8 +6,9 @@ prefix cache, which still knows the old ones. Prompts go as token ids, and repli
 ids with their log-probabilities. A reply that is held to a list is asked for branch by branch, one
 token among those that may follow (vLLM's own ``choice`` accepts any spelling of a text, so neither
 its numbers nor its greedy answer are ours: 7 of 8 differed); what stands before is in the prefix
-cache. Not covered: servers on other machines; others on this one, who cannot ask (a key) but can
-have the weights read again, which vLLM guards with nothing."""
+cache. A vLLM that died is started again, a few times. Not covered: servers on other machines;
+others on this one, who cannot ask (a key) but can have the weights read again, which vLLM guards
+with nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ import copy
 import os
 import secrets
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,6 +43,10 @@ REQUEST_S = 600.0
 IDLE_S = 30 * 86_400.0
 """A step of training may be long, and whoever made the server ends it."""
 IN_FLIGHT = 64
+MAX_REVIVALS = 3
+"""Of one run: a vLLM that died is started again; one that a prompt kills would die for ever."""
+DEATH_S = 10.0
+"""Until a connection that broke is a server that died."""
 NAME = "policy"
 
 
@@ -65,8 +72,10 @@ class Served:
         )
         self._version = -1
         self._server: ModelServer | None = None
+        atexit.register(self.close)
         self._client: httpx2.Client
         self._key = secrets.token_hex(16)
+        self._lock, self._revivals = threading.Lock(), 0
         self._trees = Trees(tokenizer)
 
     # --- weights ----------------------------------------------------------------------------------
@@ -111,7 +120,6 @@ class Served:
             idle_s=IDLE_S,
         )
         self._server = ModelServer(order)
-        atexit.register(self.close)
         self._client = httpx2.Client(
             base_url=order.origin,
             headers={"Authorization": f"Bearer {self._key}"},
@@ -236,14 +244,34 @@ class Served:
         }
 
     def _ask(self, path: str, body: dict[str, Any] | None) -> Any:
-        try:
-            answer = self._client.post(path, json=body)
-            answer.raise_for_status()
-        except httpx2.HTTPStatusError as refused:
-            said = f"{refused.response.status_code} {refused.response.text[:300]}"
-            raise ServingError(f"vLLM refused {path}: {said}") from refused
-        except httpx2.HTTPError as lost:
-            raise ServingError(
-                f"vLLM does not answer: {lost}", f"see {self._folder / 'log' / 'vllm.log'}"
-            ) from lost
-        return answer.json() if answer.content else {}
+        """Of a server that died meanwhile, its successor is asked. Raises ServingError."""
+        while True:
+            seen = self._revivals
+            try:
+                answer = self._client.post(path, json=body)
+                answer.raise_for_status()
+                return answer.json() if answer.content else {}
+            except httpx2.HTTPStatusError as refused:
+                said = f"{refused.response.status_code} {refused.response.text[:300]}"
+                raise ServingError(f"vLLM refused {path}: {said}") from refused
+            except httpx2.HTTPError as lost:
+                self._revive(seen, lost)
+
+    def _revive(self, seen: int, lost: httpx2.HTTPError) -> None:
+        """Start it again from the folder, which has the weights of the step; once for all that ask
+        at that time. Raises ServingError where it still runs, or has died too often."""
+        with self._lock:
+            if self._revivals > seen:
+                return  # another thread was quicker
+            server, end = self._server, time.monotonic() + DEATH_S
+            while server is not None and server.alive and time.monotonic() < end:
+                time.sleep(0.05)
+            if server is None or server.alive or self._revivals == MAX_REVIVALS:
+                often = f" (started again {self._revivals} times)" if self._revivals else ""
+                raise ServingError(
+                    f"vLLM does not answer{often}: {lost}",
+                    f"see {self._folder / 'log' / 'vllm.log'}",
+                ) from lost
+            server.stop_now("it died")
+            self._start()
+            self._revivals += 1
