@@ -1,11 +1,14 @@
 """Two processes with gloo learn what one does, and go on from a checkpoint with the same
 numbers."""
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,8 @@ CHILD = Path(__file__).with_name("trainer_ranks.py")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def ranks(path: Path) -> dict[str, dict[str, Any]]:
-    """What two processes wrote, by how they divide the work."""
+@contextlib.contextmanager
+def two_processes(path: Path, *mode: str) -> Iterator[list[subprocess.Popen[str]]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -30,7 +33,7 @@ def ranks(path: Path) -> dict[str, dict[str, Any]]:
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "LOCAL_WORLD_SIZE": "2"}
     started = [
         subprocess.Popen(
-            [sys.executable, str(CHILD), str(path)],
+            [sys.executable, str(CHILD), str(path), *mode],
             env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
@@ -38,13 +41,20 @@ def ranks(path: Path) -> dict[str, dict[str, Any]]:
         for rank in range(2)
     ]
     try:
-        for process in started:
-            _, said = process.communicate(timeout=500)
-            assert process.returncode == 0, said
+        yield started
     finally:
         for process in started:
             process.kill()
-    found: dict[str, dict[str, Any]] = json.loads(path.with_suffix(".json").read_text())
+            process.communicate()
+
+
+def ranks(path: Path, *mode: str) -> dict[str, Any]:
+    """What two processes wrote, by how they divide the work."""
+    with two_processes(path, *mode) as started:
+        for process in started:
+            _, said = process.communicate(timeout=500)
+            assert process.returncode == 0, said
+    found: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
     return found
 
 
@@ -63,3 +73,18 @@ def test_two_processes_have_the_losses_of_one_and_go_on_with_the_same_numbers(
         one = checkpoints.weights_of(last)
         other = checkpoints.weights_of(tmp_path / "two" / kind / "whole" / last.name)
         assert one and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_process_that_is_lost_in_a_step_ends_the_others_and_its_step_is_done_again(
+    tmp_path: Path,
+) -> None:
+    path = recipe(tmp_path, output="two")
+    with two_processes(path, "lost") as (first, second):
+        assert second.wait(timeout=300) == -signal.SIGKILL
+        assert first.wait(timeout=120) not in (None, 0)  # it does not wait for ever
+    assert not path.with_suffix(".json").exists()
+    kept = checkpoints.find_checkpoints(tmp_path / "two" / "lost" / "sft")
+    assert kept[0].name == f"step-{trainer_ranks.STEPS - 1:08d}"
+    expected = trainer_ranks.losses(config.load(recipe(tmp_path, output="one")))
+    again = ranks(path, "again")["again"]
+    assert again == pytest.approx(expected[-1:], rel=1e-4)

@@ -3,11 +3,15 @@ variables.
 
 First plain (DDP), then with divided weights (FSDP): trains to the end, then a second run in the
 same processes goes on from the last checkpoint but one. The main process writes all losses beside
-the recipe. accelerate offers FSDP where there are accelerators alone, so it is told that this
+the recipe. ``lost`` after the recipe: the second process kills itself in the middle of the last
+step, ``again``: both go on. accelerate offers FSDP where there are accelerators alone, so it is
+told that this
 machine's cores are one; sharding, gathering and gloo are the real ones."""
 
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,13 +39,15 @@ def run_of(recipe: Recipe) -> tuple[training.TrainingRun, list[sources.Example]]
     return run, list(sources.demonstrations(world, tokenizer))
 
 
-def losses(recipe: Recipe) -> list[float]:
+def losses(recipe: Recipe, die: bool = False) -> list[float]:
     """From wherever its newest checkpoint is, saving every step."""
     assert recipe.sft is not None
     run, examples = run_of(recipe)
     run.restore()
     found = []
     while run.step < STEPS:
+        if die and run.step == STEPS - 1:
+            run.scorer.register_forward_hook(lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         rows = sft.batch_of(examples, recipe.sft.batch, run.step, recipe.seed)
         found.append(sft.learn(run, recipe.sft, rows, [], [])["loss"])
         run.save({"step": run.step})
@@ -67,7 +73,12 @@ def main() -> None:
     torch.set_num_threads(1)
     state = PartialState(cpu=True)
     assert state.num_processes == 2 and state.distributed_type is DistributedType.MULTI_CPU
-    found = {}
+    if len(sys.argv) > 2:
+        die = sys.argv[2] == "lost" and not state.is_main_process
+        own = losses(replace(recipe, name="lost"), die)
+        finish(path, state, {sys.argv[2]: own})
+        return
+    found: dict[str, Any] = {}
     for kind in ("ddp", "fsdp"):
         if kind == "fsdp":
             AcceleratorState._reset_state()
@@ -76,6 +87,10 @@ def main() -> None:
         found[kind] = trained(
             replace(recipe, name=kind), state.is_main_process, state.wait_for_everyone
         )
+    finish(path, state, found)
+
+
+def finish(path: Path, state: PartialState, found: dict[str, Any]) -> None:
     if state.is_main_process:
         path.with_suffix(".json").write_text(json.dumps(found))
     state.destroy_process_group()
