@@ -12,6 +12,7 @@ import io
 import tarfile
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 from kernel_lsp import foreign
 from kernel_lsp.errors import TeamAway, TeamError
@@ -76,17 +77,25 @@ class Objects:
     """A folder of packed releases."""
 
     def __init__(self, url: str) -> None:
-        """Raises TeamError for a kind of folder that cannot be opened here."""
+        """Raises TeamError for a kind of folder that cannot be opened here, or TeamAway."""
         try:
             import fsspec
         except ImportError as error:
             raise TeamError("fsspec is not installed", "pip install 'kernel-lsp[team]'") from error
         self._url = url
+        if urlsplit(url).password:
+            raise TeamError(
+                "the folder's address has a password in it, which everybody would read",
+                "put it into fsspec's own configuration, ~/.config/fsspec",
+            )
         try:
-            self._files, self._root = fsspec.core.url_to_fs(url)
-        except Exception as error:  # each kind of folder raises its own
+            # An instance of its own: fsspec keeps the connection of an earlier one, also a dead one.
+            self._files, self._root = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+        except (ImportError, ValueError) as error:
             cause = f"{url} cannot be opened: {_line(error)}"
             raise TeamError(cause, "install the package that fsspec names for it") from error
+        except Exception as error:  # some connect at once, and each kind raises its own
+            raise TeamAway(f"{url} cannot be reached: {_line(error)}", _AWAY) from error
 
     def put(self, content: bytes) -> str:
         """Returns the hash it is called by. Raises TeamAway."""

@@ -2,13 +2,15 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
+from file_server import FileServer
 from postgres_server import Postgres, programs
 from test_models import checkpoint
 from typer.testing import CliRunner
@@ -22,7 +24,7 @@ from kernel_lsp.library.usage import UsageStatistics
 from kernel_lsp.models import PolicyStore
 from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.records import Site
-from kernel_lsp.teams import membership, objects, releases
+from kernel_lsp.teams import membership, objects, releases, syncing
 from kernel_lsp.teams.registry import Registry
 from kernel_lsp.teams.releases import Decision, DecisionKind, OwnerUsage, Release, ReleaseStanding
 from trainer import forgetting
@@ -109,6 +111,12 @@ def clients(
     server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Client, Client, Client]]:
     """Coordinators cora and eve, and bob; each trusts the keys of all."""
+    yield made_team(server, tmp_path, monkeypatch, str(tmp_path / "files"))
+
+
+def made_team(
+    server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: str
+) -> tuple[Client, Client, Client]:
     monkeypatch.delenv("KERNEL_LSP_JOURNAL", raising=False)
     monkeypatch.setattr(remote, "CONNECT_S", 60)
     server.sql(
@@ -124,11 +132,18 @@ def clients(
     (tmp_path / "signers").write_text("".join(signers))
     monkeypatch.setenv("KERNEL_LSP_SIGNERS", str(tmp_path / "signers"))
     cora, eve, bob = made
-    files = ["--files", str(tmp_path / "files"), "--coordinator", "eve", "--member", "bob"]
-    cora.say("init", cora.address, *files)
+    told = ["--files", files, "--coordinator", "eve", "--member", "bob"]
+    cora.say("init", cora.address, *told)
     eve.say("join", eve.address)
     bob.say("join", bob.address)
-    yield cora, eve, bob
+    return cora, eve, bob
+
+
+@pytest.fixture
+def file_server(tmp_path: Path) -> Iterator[FileServer]:
+    made = FileServer(tmp_path / "served")
+    yield made
+    made.stop()
 
 
 def _skill(root: Path, text: str, name: str = "read-once") -> Path:
@@ -228,6 +243,73 @@ def test_the_last_good_state_is_used_while_the_registry_or_the_files_are_away(
     (bob.root / "moved").rename(files)
     bob.say("sync")
     assert bob.skills() == {"read-once": "Read rows once: second"}
+
+
+@needs_postgres
+def test_a_folder_on_another_machine_is_read_and_written_and_may_go_away_meanwhile(
+    server: Postgres,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file_server: FileServer,
+) -> None:
+    cora, eve, bob = made_team(server, tmp_path, monkeypatch, file_server.url)
+    _push(eve, "first")
+    (first,) = (tmp_path / "served" / "releases").iterdir()
+    cora.say("review", "skill:read-once", "--approve", "--share", "1")
+    bob.say("sync")
+    assert bob.skills() == {"read-once": "Read rows once: first"}
+    _push(eve, "second")
+    (place,) = (one for one in first.parent.iterdir() if one != first)
+    cora.say("review", "skill:read-once", "--approve", "--share", "1")
+    file_server.stop()
+    try:
+        assert "in use since" in bob.refused("sync")
+        assert bob.skills() == {"read-once": "Read rows once: first"}
+    finally:
+        file_server.start()
+    bob.say("sync")  # the process is the same, and its connection of before is dead
+    assert bob.skills() == {"read-once": "Read rows once: second"}
+    place.write_bytes(place.read_bytes()[:-1] + b"!")
+    with pytest.raises(TeamError, match="another content than was pushed"):
+        objects.Objects(file_server.url).get(place.stem)
+    objects.Objects(file_server.url).remove(place.stem)
+    assert not place.exists()
+
+
+def test_a_folder_whose_address_has_a_password_is_refused_and_not_repeated() -> None:
+    with pytest.raises(TeamError, match="has a password in it") as error:
+        objects.Objects("ftp://ada:hunter2@files.example/releases")
+    assert "hunter2" not in str(error.value)
+
+
+@needs_postgres
+def test_every_hour_an_idle_machine_brings_what_the_team_has(
+    clients: tuple[Client, Client, Client], server: Postgres
+) -> None:
+    cora, eve, bob = clients
+    assert syncing.sync_if_due(bob.root / "nobody") is None  # in no team
+    _push(eve, "first")
+    cora.say("review", "skill:read-once", "--approve", "--share", "1")
+    bob.say("sync")
+    _push(eve, "second")
+    cora.say("review", "skill:read-once", "--approve", "--share", "1")
+    assert syncing.sync_if_due(bob.data) is None
+    assert bob.skills() == {"read-once": "Read rows once: first"}  # the last one is minutes old
+    _passes(bob, syncing.DUE_S + 1)
+    server.stop()
+    try:
+        assert "what is here already stays in use" in (syncing.sync_if_due(bob.data) or "")
+        assert bob.skills() == {"read-once": "Read rows once: first"}
+    finally:
+        server.start()
+    assert syncing.sync_if_due(bob.data) is None
+    assert bob.skills() == {"read-once": "Read rows once: second"}
+    assert time.time() - membership.read_state(bob.data).time < syncing.DUE_S
+
+
+def _passes(client: Client, seconds: float) -> None:
+    state = membership.read_state(client.data)
+    membership.write_state(client.data, replace(state, time=state.time - seconds))
 
 
 @needs_postgres
