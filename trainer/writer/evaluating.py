@@ -40,6 +40,11 @@ MAX_BYTES = 2**30
 """Of all values of a task's graph together: many tasks share the device."""
 PER_FAMILY = 3
 BEST_OF = (1, 4, 16)
+ORDER = (
+    ("greedy", 1), ("sampled", 4), ("greedy-plain", 1), ("sampled-plain", 4), ("engine", 1),
+    ("sampled", 16), ("nearest", 1),
+)  # fmt: skip
+"""Which replies are judged first, and how many of a task: the time may end before all are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +89,9 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
         return result
 
     begun = time.monotonic()
-    for name in ("engine", "greedy", "greedy-plain", "nearest", "sampled", "sampled-plain"):
-        await judge.judge(_cases(name, arms[name], asked), begun + plan.judge_seconds)
+    for name, most in ORDER:
+        cases = _in_rounds(arms[name], asked, most)
+        await judge.judge(cases, begun + plan.judge_seconds)
         seconds["judge"] = time.monotonic() - begun
         keep({})
     times = {}
@@ -93,14 +99,6 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
         await _time_winners(judge, asked, arms, time.monotonic() + plan.time_seconds)
         times = _times_of(chosen, arms, judge.known)
     return keep({"times": times, "examples": _examples(asked, arms, judge.known)})
-
-
-def _cases(name: str, arm: Arm, asked: Sequence[WriterRow]) -> list[WrittenCase]:
-    """Of sampled replies every task's first ones first, should the time end."""
-    named = {row.name: row for row in asked}
-    if name.startswith("sampled"):
-        return _in_rounds(arm, named)
-    return [WrittenCase(named[n], text) for n, texts in arm.items() for text in texts]
 
 
 def _times_of(
@@ -169,10 +167,10 @@ def _written(
     torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new length
     begun, arms, seconds = time.monotonic(), dict[str, Arm](), dict[str, Any]()
     for name, record, count in (
-        ("greedy", [row.question for row in rows], 1),
-        ("greedy-plain", [row.plain for row in rows], 1),
         ("sampled", [row.question for row in rows], plan.samples),
+        ("greedy", [row.question for row in rows], 1),
         ("sampled-plain", [row.plain for row in rows], plan.plain_samples),
+        ("greedy-plain", [row.plain for row in rows], 1),
     ):
         start = time.monotonic()
         end = begun + plan.generate_seconds
@@ -183,13 +181,13 @@ def _written(
     return arms, seconds
 
 
-def _in_rounds(arm: Arm, named: dict[str, WriterRow]) -> list[WrittenCase]:
-    most = max((len(texts) for texts in arm.values()), default=0)
+def _in_rounds(arm: Arm, asked: Sequence[WriterRow], most: int) -> list[WrittenCase]:
+    """Every task's first replies first, should the time end; ``most`` of each."""
     return [
-        WrittenCase(named[name], texts[place])
+        WrittenCase(row, arm[row.name][place])
         for place in range(most)
-        for name, texts in arm.items()
-        if place < len(texts)
+        for row in asked
+        if place < len(arm[row.name])
     ]
 
 

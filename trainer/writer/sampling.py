@@ -18,9 +18,9 @@ from trainer.writer.training import LENGTHS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingPlan:
-    batch: int = 1024
+    batch: int = 1536
     """Sequences at once: their keys and values take 8 KB a token."""
-    new_tokens: int = 1200
+    new_tokens: int = 1400
     temperature: float = 0.8
     top_p: float = 0.95
     places: int = 12
