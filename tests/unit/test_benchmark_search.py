@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import search
+from benchmarks import search, search_budgets
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Step
 
@@ -137,3 +137,15 @@ def test_the_bar_on_what_was_recorded() -> None:
     assert statistics.fmean(shares) >= search.BAR and statistics.fmean(shares) > statistics.fmean(
         drawn
     )
+
+
+def test_contestants_are_compared_task_by_task() -> None:
+    """0.95 - 0.9 = 0.05 and 0.9 - 0.8 = 0.1: mean 0.075, and of two tasks the interval is both."""
+    rows = [
+        {"evaluations": 4, "search": name, "by_task": dict(zip("ab", shares, strict=True))}
+        for name, shares in (("evolution", (0.9, 0.8)), ("random", (0.95, 0.9)))
+    ]
+    (found,) = search_budgets.differences(rows)
+    assert found["search"] == "random - evolution"
+    assert found["share"] == pytest.approx(0.075)
+    assert (found["low"], found["high"]) == pytest.approx((0.05, 0.1))
