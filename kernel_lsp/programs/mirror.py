@@ -46,13 +46,9 @@ class Mirror:
         copy = scratch.make("program").resolve() / root.name
         mirror = Mirror(root=root, copy=copy)
         try:
-            room = [MAX_BYTES]
-            _copy_tree(root, copy, room)
+            _copy_tree(root, copy)
             for path, text in texts.items():
-                place = mirror.place(path)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.unlink(missing_ok=True)
-                place.write_text(text, encoding="utf-8", newline="")
+                mirror._write(path, text)
         except OSError as error:
             mirror.remove()
             raise WorkloadError(
@@ -60,6 +56,19 @@ class Mirror:
                 "free space there, or set TMPDIR to a folder with more",
             ) from error
         return mirror
+
+    def _write(self, path: Path, text: str) -> None:
+        """Nowhere but in the copy. Raises WorkloadError where a link leads out of it, OSError."""
+        place = self.place(path)
+        if not Path(os.path.realpath(place.parent)).is_relative_to(self.copy):
+            self.remove()
+            raise WorkloadError(
+                f"{path} lies outside of the workspace, by a link, and is not edited",
+                "open the folder that it lies in",
+            )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.write_text(text, encoding="utf-8", newline="")
 
     def place(self, path: Path) -> Path:
         """Where a file or folder of the workspace lies in the copy; others stay where they are."""
@@ -105,23 +114,35 @@ def _is_environment(folder: Path) -> bool:
     return (folder / "pyvenv.cfg").is_file()
 
 
-def _copy_tree(root: Path, copy: Path, room: list[int]) -> None:
-    copy.mkdir(parents=True)
-    for entry in os.scandir(root):
-        target = copy / entry.name
-        if _is_environment(Path(entry.path)):
-            target.symlink_to(entry.path)
-            continue
-        if entry.name in LEFT_OUT:
-            continue
-        if entry.is_symlink():
-            target.symlink_to(Path(entry.path).resolve())
-        elif entry.is_dir():
-            _copy_tree(Path(entry.path), target, room)
-        elif entry.is_file():
-            size = entry.stat().st_size
-            if size > min(LARGE_BYTES, room[0]):
-                target.symlink_to(entry.path)
-            else:
-                room[0] -= size
-                shutil.copy2(entry.path, target)
+def _copy_tree(root: Path, copy: Path) -> None:
+    """Links within the workspace lead to the copy, or a program would read and write the originals
+    by them. In a loop, since a repository may be nested deeper than calls."""
+    room, waiting, links = MAX_BYTES, [root], list[Path]()
+    while waiting:
+        folder = waiting.pop()
+        here = copy / folder.relative_to(root)
+        here.mkdir(parents=folder == root)
+        for entry in os.scandir(folder):
+            path, target = Path(entry.path), here / entry.name
+            if _is_environment(path):
+                target.symlink_to(path)
+            elif entry.name in LEFT_OUT:
+                continue
+            elif entry.is_symlink():
+                links.append(path)
+            elif entry.is_dir():
+                waiting.append(path)
+            elif entry.is_file():
+                size = entry.stat().st_size
+                if size > min(LARGE_BYTES, room):
+                    target.symlink_to(path)
+                else:
+                    room -= size
+                    shutil.copy2(path, target)
+    real_root = os.path.realpath(root)
+    for path in links:
+        leads = Path(os.path.realpath(path))
+        if leads.is_relative_to(real_root):
+            copied = copy / leads.relative_to(real_root)
+            leads = copied if os.path.lexists(copied) else leads
+        (copy / path.relative_to(root)).symlink_to(leads)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp import analysis, files, scratch
+from kernel_lsp import analysis, files, leftovers, scratch
 from kernel_lsp.commands import programs
+from kernel_lsp.errors import WorkloadError
 from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, offering, targets, whole
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
@@ -395,6 +396,36 @@ def test_a_copy_holds_the_edits_and_the_workspace_stays(tmp_path: Path) -> None:
             "-x",
         ]
     assert (root / "package" / "model.py").read_text() == "x = 1\n" and not copy.copy.exists()
+
+
+def test_an_edit_of_a_copy_follows_no_link_out_of_it(tmp_path: Path) -> None:
+    """A linked folder is edited in the copy, and a program that comes by the link reads the edit."""
+    root, outside = tmp_path / "work", tmp_path / "outside"
+    for folder in (root / "source", outside):
+        folder.mkdir(parents=True)
+        (folder / "model.py").write_text("x = 1\n")
+    (root / "lib").symlink_to(root / "source")
+    (root / "elsewhere").symlink_to(outside)
+    (root / "round").symlink_to(root / "round")
+    with Mirror.of(root, {root / "lib" / "model.py": "x = 2\n"}) as copy:
+        assert (copy.copy / "lib" / "model.py").read_text() == "x = 2\n"
+        assert (copy.copy / "source" / "model.py").read_text() == "x = 2\n"
+        assert (copy.copy / "elsewhere" / "model.py").read_text() == "x = 1\n"
+    assert (root / "source" / "model.py").read_text() == "x = 1\n"
+    with pytest.raises(WorkloadError, match="by a link"):
+        Mirror.of(root, {root / "elsewhere" / "model.py": "x = 2\n"})
+    assert (outside / "model.py").read_text() == "x = 1\n"
+
+
+def test_a_workspace_of_any_depth_is_copied(tmp_path: Path) -> None:
+    deep = tmp_path / "work"
+    for _ in range(12):
+        deep /= "/".join(["a"] * 100)
+        deep.mkdir(parents=True)
+    (deep / "model.py").write_text("x = 1\n")
+    with Mirror.of(tmp_path / "work", {}) as copy:
+        assert copy.place(deep / "model.py").read_text() == "x = 1\n"
+    leftovers.remove(tmp_path / "work")
 
 
 def test_a_run_counts_again_while_nothing_it_depends_on_has_changed(tmp_path: Path) -> None:
