@@ -20,6 +20,7 @@ from kernel_lsp.errors import TeamAway, TeamError
 MAX_BYTES = 80_000_000
 """Of one release packed: a policy has at most 60 MB (models/manifest.py)."""
 MAX_FILES = 200
+MAX_DEPTH = 16
 IGNORED = frozenset(["__pycache__", ".DS_Store"])
 
 
@@ -62,6 +63,7 @@ def unpack(content: bytes, folder: Path) -> None:
                     raise TeamError("the release has too many files, or too large ones", _PUSH)
                 place = PurePosixPath(entry.name)
                 outside = place.is_absolute() or ".." in place.parts or "\\" in entry.name
+                outside = outside or len(place.parts) > MAX_DEPTH
                 source = archive.extractfile(entry) if entry.isreg() else None
                 if outside or source is None:
                     raise TeamError(f"the release has {entry.name[:100]!r} in it", _PUSH)

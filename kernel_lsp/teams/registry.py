@@ -131,7 +131,8 @@ class Registry:
     # --- releases ------------------------------------------------------------------------------
 
     def releases(self) -> list[Release]:
-        """All, with what was decided of them; by kind, name and number."""
+        """All, with what was decided of them; by kind, name and number. Rows that are none of this
+        version's, or name another place, are passed over."""
         decisions: dict[tuple[str, str, int], list[Decision]] = defaultdict(list)
         query = (
             "SELECT kind, name, number, action, role::text AS by, time, share, reason"
@@ -144,6 +145,8 @@ class Registry:
 
         def read(connection: Connection) -> list[Release]:
             for row in connection.execute(text(query)).mappings():
+                if row["action"] not in set(DecisionKind):
+                    continue
                 decisions[row["kind"], row["name"], row["number"]].append(
                     Decision(
                         action=DecisionKind(row["action"]),
@@ -153,10 +156,11 @@ class Registry:
                         reason=row["reason"],
                     )
                 )
-            return [
+            found = [
                 Release(**row, decisions=tuple(decisions[row["kind"], row["name"], row["number"]]))
                 for row in connection.execute(text(releases)).mappings()
             ]
+            return [release for release in found if release.is_plain]
 
         return self._run(read)
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kernel_lsp.files import is_plain_name
 from kernel_lsp.library.uplift import t95
 
 SKILL, POLICY = KINDS = ("skill", "policy")
@@ -95,6 +97,16 @@ class Release:
     @property
     def id(self) -> str:
         return f"{self.kind}:{self.name}#{self.number}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its kind is one of this version's, and its name and hash name no other place: a
+        member can write any row."""
+        return (
+            self.kind in KINDS
+            and is_plain_name(self.name)
+            and re.fullmatch("[0-9a-f]{64}", self.digest) is not None
+        )
 
     @property
     def standing(self) -> ReleaseStanding:

@@ -531,6 +531,51 @@ def test_a_package_that_leaves_its_folder_is_refused(tmp_path: Path, name: str) 
     assert list(tmp_path.rglob("out")) == []
 
 
+@needs_postgres
+def test_a_teammate_s_row_names_no_place_outside(
+    clients: tuple[Client, Client, Client], server: Postgres, tmp_path: Path
+) -> None:
+    """A member may write rows past the command line: their names lead nowhere."""
+    cora, _, bob = clients
+    package = tmp_path / "evil"
+    package.mkdir()
+    (package / "evil.desktop").write_text("Exec=id")
+    digest = objects.Objects(str(tmp_path / "files")).put(objects.pack(package))
+    outside = tmp_path / "autostart"
+    up = "../" * 20
+    hostile = {
+        str(outside): "skill", f"{up}{outside}": "skill", "plain": f"{up}{outside}", "later": "of another version",
+    }  # fmt: skip
+    with Registry(bob.address, bob.data) as registry:
+        for name, kind in hostile.items():
+            registry.push(
+                Release(kind=kind, name=name, number=1, digest=digest, pushed_by="", time=0)
+            )
+        registry.push(
+            Release(kind="skill", name="far", number=1, digest="../evil", pushed_by="", time=0)
+        )
+    with Registry(cora.address, cora.data) as registry:
+        for name, kind in (*hostile.items(), ("far", "skill")):
+            one = Release(kind=kind, name=name, number=1, digest=digest, pushed_by="", time=0)
+            registry.decide(one, DecisionKind.APPROVE, share=1.0)
+    for client in (cora, bob):
+        client.say("sync")
+    assert not outside.exists()
+    with Registry(cora.address, cora.data) as registry:
+        assert registry.releases() == []
+
+
+def test_a_package_is_no_deeper_than_a_release(tmp_path: Path) -> None:
+    import io
+    import tarfile
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a/" * 2000 + "b"), io.BytesIO())
+    with pytest.raises(TeamError, match="in it"):
+        objects.unpack(buffer.getvalue(), tmp_path)
+
+
 def test_a_damaged_state_is_none(tmp_path: Path) -> None:
     (tmp_path / "team").mkdir()
     for content in (b"", b"[]", b'{"schema": 9}', b"\xff"):
