@@ -544,8 +544,11 @@ def test_a_teammate_s_row_names_no_place_outside(
     outside = tmp_path / "autostart"
     up = "../" * 20
     hostile = {
-        str(outside): "skill", f"{up}{outside}": "skill", "plain": f"{up}{outside}", "later": "of another version",
-    }  # fmt: skip
+        str(outside): "skill",
+        f"{up}{outside}": "skill",
+        "plain": f"{up}{outside}",
+        "later": "of another version",
+    }
     with Registry(bob.address, bob.data) as registry:
         for name, kind in hostile.items():
             registry.push(
