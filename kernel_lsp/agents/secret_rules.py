@@ -84,7 +84,7 @@ _PAIR = re.compile(
 )
 _COMMAND = re.compile(
     r"(?:(?<![\w-])(?:-u|--user)\s{1,4}[\"']?[\w.-]{1,64}:|sshpass\s{1,4}-p\s{0,4}[\"']?|"
-    r"\bmysql(?:dump|admin)?\s(?:[\w.=-]{1,64}\s{1,4}){0,6}-p|<(?:password|passwd|secret|token|apikey)>|"
+    r"\bmysql(?:dump|admin)?\s(?:[\w.=-]{1,64}\s{1,4}){0,6}-p[\"']?|<(?:password|passwd|secret|token|apikey)>|"
     r"--(?:[a-z]{1,16}-){0,2}(?:password|passwd|token|api-key|secret|secret-key)[= ][\"']?"
     r"|\bmachine\s{1,4}\S{1,100}\s{1,4}login\s{1,4}\S{1,100}\s{1,4}password\s{1,4})"
     r"(?P<secret>[^\s\"'<>{}$,;()\[\]]{6,256})"
@@ -116,7 +116,18 @@ _UNQUOTED = re.compile(
     + r"[\"']?+(?P<equals>\s{0,4}+[:=]{1,2}+\s{0,4}+|\s{1,4}(?i:is|was)\s{1,4}+)"
     + r"(?P<secret>[^\s\"'`;,()\[\]{}<>$%\\][^\s\"'`;,()\[\]{}<>\\]{5,256}+)(?P<rest>[^\S\n]{0,8}+\n?+)"
 )
+_MNEMONIC = re.compile(
+    r"(?i:mnemonic|(?:seed|recovery|backup)[_ -]?phrase)"
+    + _EQUALS
+    + r"[\"'](?P<secret>(?:[a-z]{3,8} ){11,23}[a-z]{3,8})[\"']"
+)
+"""Words from which a wallet's key is made again."""
 _HEX = re.compile(r"(?<![A-Za-z0-9_])[0-9a-fA-F]{32,}" + _END)
+_HASH = re.compile(
+    r"(?i:\b(?:sha\d{0,3}|md5|blake\w{0,4}|commit|rev|revision|digest|checksum|hash))"
+    r"[\"']?\]?\s{0,2}[:=-]?\s{0,2}[\"']?$"
+)
+"""Before a run of hexadecimal digits: it says which content is meant, as everybody may know."""
 _RUN = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{LONG},}}={{0,2}}")
 _HOME = re.compile(
     r"(?<![\w.])(?:/home/|/Users/|[A-Za-z]:\\{1,2}Users\\{1,2})[\w.-]{1,64}+(?![\w.-])"
@@ -226,7 +237,8 @@ def _is_written_out(secret: str, match: re.Match[str]) -> bool:
     ):
         return True  # a connection string: `Server=db;Pwd=…;Database=x`
     ends = match["rest"].endswith("\n") or match.end() == len(match.string)
-    if not ends or _assigns_a_name(secret, match["equals"]):
+    of_a_command = match["equals"] == "=" and match.string[match.start()].isupper()
+    if not (ends or of_a_command) or _assigns_a_name(secret, match["equals"]):
         return False
     return _SHELL.fullmatch(before) is not None
 
@@ -240,6 +252,8 @@ def _two_words(secret: str, match: re.Match[str]) -> bool:
 
 
 def _random_hex(run: str, match: re.Match[str]) -> bool:
+    if _HASH.search(match.string[max(0, match.start() - 32) : match.start()]):
+        return False
     return any(c.isdigit() for c in run) and any(c.isalpha() for c in run) and len(set(run)) >= 8
 
 
@@ -280,6 +294,7 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_ASSIGNED, _is_real_assignment),
     (_WEAKLY_ASSIGNED, _is_mixed),
     (_UNQUOTED, _is_written_out),
+    (_MNEMONIC, _always),
     (_HEX, _random_hex),
     (_RUN, _random),
     (_EMAIL, _person),

@@ -258,6 +258,28 @@ def test_a_corpus_that_was_written_without_knowing_the_rules(seed: int) -> None:
     assert sum(redact(text)[0] != text for text in harmless) <= 0.02 * len(harmless)
 
 
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("PGPASSWORD=s3cr3tP4ss psql -h db", "s3cr3tP4ss"),
+        ('mysql -u root -p"Qw3rty!uiop" -h db', "Qw3rty!uiop"),
+        (
+            f'mnemonic = "{"legal winner thank year wave sausage " * 2}"'.replace(' "', '"'),
+            "sausage",
+        ),
+    ],
+)
+def test_what_a_third_corpus_has_shown(text: str, secret: str) -> None:
+    """Of 75 samples 69 were hidden at its first reading, of 37 harmless strings 2."""
+    assert secret not in redact(text)[0]
+
+
+@pytest.mark.parametrize("before", ["sha256:", "commit ", 'revision="', "'sha256': '", "md5="])
+def test_a_hash_of_what_is_meant_is_no_secret(before: str) -> None:
+    text = f"{before}7e51b429fe8110102c995f1abef543b5dfce8a98"
+    assert redact(text)[0] == text
+
+
 def test_at_most_2_of_100_harmless_strings_are_hidden() -> None:
     samples = secret_corpus.harmless()
     assert len(samples) >= 200
