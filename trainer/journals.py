@@ -32,7 +32,7 @@ from kernel_lsp.journal import migrations
 from kernel_lsp.journal.converting import REFERENCE
 from kernel_lsp.journal.models import EventRow, ProposalRow, SchemaRow, SourceRow
 from kernel_lsp.journal.privacy import put_source
-from kernel_lsp.journal.remote import DRIVER, is_address
+from kernel_lsp.journal.remote import DRIVER, encryption, is_address
 from kernel_lsp.journal.tracker import CHANGED as CHANGED_TEXT
 from kernel_lsp.records import EventKind, Offered, Proposal, Skill
 from trainer import asked
@@ -188,9 +188,8 @@ def _engine(place: str | Path) -> tuple[Engine, str]:
     if is_address(str(place)):
         url = make_url(str(place)).set(drivername=DRIVER)
         options = "-c default_transaction_read_only=on"
-        engine = create_engine(
-            url, poolclass=NullPool, connect_args={"options": options, "connect_timeout": 10}
-        )
+        how = {"options": options, "connect_timeout": 10, **encryption(url)}
+        engine = create_engine(url, poolclass=NullPool, connect_args=how)
         return engine, f"postgresql {url.host or 'here'}/{url.database}"
     path = Path(place)
     if not path.is_file():

@@ -7,8 +7,8 @@ that gets through. Rows have names of their own, so that delivering one twice ch
 event is one message in `problems`. Everybody's rows stand apart by their `owner`, a random id that
 lies beside the spool: what one person dismisses, forgets or goes on with is never another's; the
 server lets no other role write under it (row_security.py). Not covered: erasing traces from the
-server's own files (PostgreSQL's VACUUM and backups are its administrator's), encryption (say
-``?sslmode=verify-full``)."""
+server's own files (PostgreSQL's VACUUM and backups are its administrator's), and who answers at an
+address (say ``?sslmode=verify-full``)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import URL, Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InterfaceError, NoSuchModuleError
 from sqlalchemy.orm import Session
 
+from kernel_lsp import origins
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import row_security, rows
 from kernel_lsp.journal.database import Database, Unusable, Work
@@ -199,7 +200,11 @@ def open_engine(url: str) -> Engine:
         parsed = parsed.set(drivername=DRIVER)
         connect = {"connect_timeout": CONNECT_S, "application_name": "kernel-lsp"}
         return create_engine(
-            parsed, pool_pre_ping=True, pool_size=1, max_overflow=1, connect_args=connect
+            parsed,
+            pool_pre_ping=True,
+            pool_size=1,
+            max_overflow=1,
+            connect_args={**connect, **encryption(parsed)},
         )
     except (ArgumentError, NoSuchModuleError) as error:
         raise JournalError(
@@ -209,6 +214,23 @@ def open_engine(url: str) -> Engine:
         raise JournalError(
             "PostgreSQL's driver is not installed", "pip install 'kernel-lsp[team]'"
         ) from error
+
+
+def encryption(url: URL) -> dict[str, str]:
+    """What to connect with so that nothing goes to another machine in the clear, which libpq's
+    default does where the server offers no TLS. Who wants that says ``?sslmode=disable``."""
+    if "sslmode" in url.query or {"PGSSLMODE", "PGSERVICE"} & os.environ.keys():
+        return {}
+    named = url.query.get("host", url.host or os.environ.get("PGHOST", ""))
+    hosts = named.split(",") if isinstance(named, str) else [*named]
+    return {} if all(map(_is_here, hosts)) else {"sslmode": "require"}
+
+
+def _is_here(host: str) -> bool:
+    """This machine: no name (its own socket), a socket's path, or a loopback address."""
+    if not host or host.startswith(("/", "@")):
+        return True
+    return not origins.is_remote(f"{DRIVER}://{f'[{host}]' if host.count(':') > 1 else host}")
 
 
 def _migrate(connection: Connection, owner: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from journal_schemas import schema_of
 from postgres_server import Postgres, programs
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import InternalError
 from test_journal_store import FOLDER, SECRET, event, proposal
 from typer.testing import CliRunner
@@ -322,6 +323,30 @@ def test_a_newer_schema_is_refused(server: Postgres, url: str, tmp_path: Path) -
 def test_an_address_that_cannot_be_one_is_refused(address: str, tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="journal"):
         Journal.open(address, data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("address", "asked"),
+    [
+        ("postgresql://u@db.example.com/k", {"sslmode": "require"}),
+        ("postgresql://u@10.0.0.7:5432/k", {"sslmode": "require"}),
+        ("postgresql://u@/k?host=db1:5432&host=db2:5432", {"sslmode": "require"}),
+        ("postgresql://u@[2001:db8::1]/k", {"sslmode": "require"}),
+        ("postgresql://u@db.example.com/k?sslmode=verify-full", {}),
+        ("postgresql://u@db.example.com/k?sslmode=disable", {}),
+        ("postgresql://u@localhost:5433/k", {}),
+        ("postgresql://u@127.0.0.1/k", {}),
+        ("postgresql://u@[::1]/k", {}),
+        ("postgresql:///k", {}),
+        ("postgresql://u@/k?host=/run/postgresql", {}),
+    ],
+)
+def test_another_machine_is_asked_by_tls_alone(
+    address: str, asked: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PGSSLMODE", "PGSERVICE", "PGHOST"):
+        monkeypatch.delenv(name, raising=False)
+    assert remote.encryption(make_url(address)) == asked
 
 
 def test_the_environment_names_a_teams_journal(
