@@ -236,11 +236,16 @@ def _is_written_out(secret: str, match: re.Match[str]) -> bool:
         match.string[match.end() : match.end() + 1],
     ):
         return True  # a connection string: `Server=db;Pwd=…;Database=x`
-    ends = match["rest"].endswith("\n") or match.end() == len(match.string)
-    of_a_command = match["equals"] == "=" and match.string[match.start()].isupper()
-    if not (ends or of_a_command) or _assigns_a_name(secret, match["equals"]):
+    if not _ends_there(match) or _assigns_a_name(secret, match["equals"]):
         return False
     return _SHELL.fullmatch(before) is not None
+
+
+def _ends_there(match: re.Match[str]) -> bool:
+    """With its line, or where a shell goes on with a command: `PGPASSWORD=… psql`."""
+    if match["equals"] == "=" and match.string[match.start()].isupper():
+        return True
+    return match["rest"].endswith("\n") or match.end() == len(match.string)
 
 
 def _two_words(secret: str, match: re.Match[str]) -> bool:
