@@ -18,18 +18,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import IO, Any
 
-from kernel_lsp import scratch
+from kernel_lsp import foreign, scratch
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.snapshots import sources
 from kernel_lsp.workloads.running import START
 
 LOG_BYTES = 4000
+MAX_BYTES = 64 * 2**20
+"""Of what a run says of its steps."""
 POLL_S = 0.2
 """Between looks whether the user has cancelled."""
 WARM_UP = 0.3
@@ -150,9 +152,17 @@ def run(
         }  # fmt: skip
         status, said = _run(mirror, command, folder, json.dumps(given), place, timeout_s)
         try:
-            data = json.loads(out.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            data = foreign.json_value(foreign.read_bytes(out, most=MAX_BYTES))
+            run = _read(data, way, mirror)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             return StepRun(way=way, failed=_why(status, said, timeout_s), is_cut_off=status is None)
+    failed = _fault(data, status, said, steps=steps, is_check=bool(more.get("check")))
+    return replace(run, failed=failed)
+
+
+def _read(data: dict[str, Any], way: ProgramWay, mirror: Mirror) -> StepRun:
+    """Raises KeyError, TypeError, ValueError and the like: whatever runs with its user's rights may
+    have written it."""
     return StepRun(
         way=way,
         steps_ms=tuple(map(float, data["steps_ms"])),
@@ -166,7 +176,6 @@ def run(
         tokens=_count_tokens(data["tokens"]),
         draws=bool(data["draws"]),
         files=tuple(str(mirror.original(Path(file))) for file in data["files"]),
-        failed=_fault(data, status, said, steps=steps, is_check=bool(more.get("check"))),
     )
 
 
@@ -193,17 +202,31 @@ def _run(
         "KERNEL_LSP_STEPS": given,
     }
     log = place / "log"
+    with log.open("w+b") as file:  # read by this handle: the program may put another in its place
+        status = _start_and_wait(mirror, command, folder, environment, file, timeout_s)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
+        return status, file.read(LOG_BYTES).decode(errors="replace")
+
+
+def _start_and_wait(
+    mirror: Mirror,
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    file: IO[bytes],
+    timeout_s: float,
+) -> int | None:
+    """Exit status; None: out of time."""
     try:
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                mirror.words(command, folder),
-                cwd=mirror.place(folder),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        process = subprocess.Popen(
+            mirror.words(command, folder),
+            cwd=mirror.place(folder),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     except OSError as error:
         raise WorkloadError(
             f"{command[0]} cannot be run: {error.strerror or error}",
@@ -215,7 +238,7 @@ def _run(
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # its workers too
         process.wait()
-    return status, log.read_bytes()[-LOG_BYTES:].decode(errors="replace")
+    return status
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:

@@ -70,6 +70,34 @@ def test_a_profiled_step_is_shared_out_to_targets_and_the_optimizer(root: Path) 
     assert str(root / "train.py") in run.files, "by its own place, not that of the copy"
 
 
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "os.symlink('/dev/zero', out)",
+        "os.mkfifo(out)",
+        "open(out, 'w').write('[' * 100_000)",
+        "open(out, 'w').write('{}')",
+        "open(out, 'w').write('[1]')",
+        "open(out, 'w').write('{\"steps_ms\": [\"soon\"]}')",
+        "os.truncate(os.open(out, os.O_CREAT | os.O_RDWR), 2**40)",
+        "os.unlink(log); os.symlink('/dev/zero', log)",
+        "os.truncate(log, 2**40)",
+    ],
+)
+def test_what_a_hostile_program_leaves_for_us_ends_as_a_run_that_failed(
+    root: Path, leave: str
+) -> None:
+    (root / "train.py").write_text(
+        "import json, os\n"
+        "out = json.loads(os.environ['KERNEL_LSP_STEPS'])['out']\n"
+        "log = os.path.join(os.path.dirname(out), 'log')\n"
+        f"{leave}\nos._exit(3)\n"
+    )
+    begun = time.monotonic()
+    assert steps_of(root, timeout_s=30.0).failed
+    assert time.monotonic() - begun < 30
+
+
 def test_an_edit_that_raises_raises_and_a_program_without_steps_says_so(root: Path) -> None:
     text = SCRIPT.read_text()
     broken = text.replace("x = self.up(x)", "raise ValueError('edited')")
