@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.backward.kernels import require_constant
 from kernel_lsp.rewrite.codegen.core import cost, launching
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.pointwise import rotary_source
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, dtype_name, op_name
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
@@ -262,10 +262,17 @@ def generate(graph: Graph, item: Rotary, choice: dict[str, Any], name: str) -> G
     gets = tuple(wanted(graph, item)) if graph.gradients else ()
     job = rotary_source.RotaryJob(
         name=name,
-        rank=value.dim(),
+        dtype=dtype_name(value.dtype),
+        shapes={name: _words(node, value) for name, node in item.operands.items()},
         half=value.shape[-1] // 2,
         choice=choice,
         narrow=narrow,
         gets=gets,
     )
     return replace(rotary_source.emit(job), supports_autograd=bool(gets))
+
+
+def _words(node: fx.Node, rotated: torch.Tensor) -> tuple[str, ...]:
+    shape = node.meta["val"].shape
+    near = zip(rotary_source.AXES[-len(shape) :], shape, rotated.shape[-len(shape) :], strict=True)
+    return tuple(word if size == whole else str(size) for word, size, whole in near)

@@ -13,7 +13,8 @@ from kernel_lsp.rewrite.codegen.backward.kernels import AGAIN
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.generated import GeneratedSource
 
-RANK = 4
+AXES = ("n_batch", "n_heads", "n_rows", "n_cols")
+RANK = len(AXES)
 SUMMARY = "Rotate the halves of the last dimension in one pass."
 OPERANDS = ("x", "cos", "sin")
 ROTATED = {
@@ -36,7 +37,7 @@ START = """\
     batch, head = (outer // n_heads).to(tl.int64), (outer % n_heads).to(tl.int64)
     rows = block.to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
     cols = tl.arange(0, BLOCK_HALF)[None, :]
-    mask = (rows < n_rows) & (cols < n_half)"""
+    mask = (rows < n_rows) & (cols < n_half)  # the last rows, and a power of two of columns"""
 FUNCTION = '''\
 def {name}_eager(x, cos, sin):
     """The same in PyTorch, for gradients of gradients."""
@@ -73,13 +74,19 @@ class RotaryJob:
     """What is written, for x of so many dimensions."""
 
     name: str
-    rank: int
+    dtype: str
+    shapes: Mapping[str, tuple[str, ...]]
+    """Of each operand, in the launcher's words; x has all of its dimensions."""
     half: int
     choice: Mapping[str, Any]
     narrow: Collection[str]
     """Operands that are broadcast."""
     gets: Sequence[str]
     """Operands that get a gradient; none: the forward pass alone."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.shapes["x"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +146,14 @@ def _texts(job: RotaryJob, one: _Pass) -> list[str]:
     return [_kernel(one), _launcher(job, one)]
 
 
+def _shapes(job: RotaryJob, one: _Pass) -> list[tuple[str, str, str]]:
+    """For the docstring; a gradient is as large as its operand."""
+    words = {
+        item: job.shapes.get(one.like.get(item, item), job.shapes["x"]) for item in one.tensors
+    }
+    return [(item, job.dtype, f"({', '.join(axes)})") for item, axes in words.items()]
+
+
 def _kernel(one: _Pass) -> str:
     steps = [f"{item}_{axis}" for item in one.tensors for axis in ("batch", "head", "row", "col")]
     header = [
@@ -176,7 +191,7 @@ def _launcher(job: RotaryJob, one: _Pass) -> str:
     ]  # fmt: skip
     lines = [
         f"def {one.name}({', '.join(one.given)}):",
-        f'    """{one.doc}"""',
+        *source.docstring(one.doc, _shapes(job, one)),
         *(f"    {item} = torch.empty_like({one.like[item]})" for item in one.writes),
         *(f"    {item} = {item}.expand({first}.shape)" for item in one.reads if item in job.narrow),
         f"    n_batch, n_heads, n_rows = {sizes}",
