@@ -247,38 +247,74 @@ def _replace_loops(
 # --- what is recognized --------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Neighbors:
+    """Two neighboring loops that reduce one number each, and what stands between them."""
+
+    found: Looped
+    loops: tuple[ast.For, ast.For]
+    first: Accumulation
+    second: Accumulation
+    inits: tuple[ast.Assign, ast.Assign]
+    between: tuple[ast.stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """One number of what the first loop found."""
+
+    name: str
+    made_by: ast.stmt | None
+    """None: it is one number already."""
+
+
 def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> LoopPair | None:
-    sums = [accumulations(found, loop) for loop in (one, two)]
-    if any(s is None or len(s) != 1 for s in sums):
+    near = _neighbors(found, (one, two))
+    known = _find_known(near) if near is not None else None
+    if near is None or known is None:
         return None
-    first, second = (s[0] for s in sums if s)
-    inits = [_init(found, a.name) for a in (first, second)]
-    at = [found.body.index(loop) for loop in (one, two)]
-    between = found.body[at[0] + 1 : at[1]]
-    if second.kind != "sum" or (first.scalar and not second.scalar) or None in inits:
+    values, numbers = _numbers_of(kernel, near, known)
+    away = ast.BinOp(ast.Name(NUMBERS, ast.Load()), ast.Sub(), ast.Name(known.name, ast.Load()))
+    exponential = None
+    if near.first.kind == "max":
+        exponential = _find_exponential(values, two, away, numbers[1])
+        if exponential is None:
+            return None
+    elif not (_adds_squares(values, near, away, numbers) and _is_unused(near, known)):
         return None
-    if not all(isinstance(s, PLAIN) and len(stored_names(s)) == 1 for s in between):
-        return None
-    middle, known = _find_known(found, between, first)
-    if known is None:
-        return None
-    values, forms = _compare_loops(kernel, found, (one, two), (first, second), between, known)
-    if values is None or (first.kind == "sum" and not _is_unused(found, first, middle)):
-        return None
-    starts = (inits[0], inits[1])
-    assert starts[0] is not None and starts[1] is not None
     return LoopPair(
         found,
-        (one, two),
-        first,
-        second,
-        (starts[0], starts[1]),
-        between,
-        middle,
-        known,
-        forms,
+        near.loops,
+        near.first,
+        near.second,
+        near.inits,
+        near.between,
+        known.made_by,
+        known.name,
+        exponential,
         values,
     )
+
+
+def _neighbors(found: Looped, loops: tuple[ast.For, ast.For]) -> _Neighbors | None:
+    first, second = (_only_accumulation(found, loop) for loop in loops)
+    if first is None or second is None:
+        return None
+    inits = _init(found, first.name), _init(found, second.name)
+    if inits[0] is None or inits[1] is None:
+        return None
+    if second.kind != "sum" or (first.scalar and not second.scalar):
+        return None
+    start, end = (found.body.index(loop) for loop in loops)
+    between = found.body[start + 1 : end]
+    if not all(isinstance(s, PLAIN) and len(stored_names(s)) == 1 for s in between):
+        return None
+    return _Neighbors(found, loops, first, second, (inits[0], inits[1]), between)
+
+
+def _only_accumulation(found: Looped, loop: ast.For) -> Accumulation | None:
+    sums = accumulations(found, loop)
+    return sums[0] if sums is not None and len(sums) == 1 else None
 
 
 def _init(found: Looped, name: str) -> ast.Assign | None:
@@ -287,58 +323,55 @@ def _init(found: Looped, name: str) -> ast.Assign | None:
     return said[0] if len(said) == 1 and isinstance(said[0], ast.Assign) else None
 
 
-def _find_known(
-    found: Looped, between: Sequence[ast.stmt], first: Accumulation
-) -> tuple[ast.stmt | None, str | None]:
-    """(what makes one number of the first loop's, its name)."""
+def _find_known(near: _Neighbors) -> _Known | None:
+    first = near.first
     if first.kind == "max" and first.scalar:
-        return None, first.name
-    for statement in between:
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-            continue
-        value = statement.value
-        if first.kind == "sum":
-            if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
-                continue
-            if not isinstance(value.right, ast.Name) or value.right.id != found.extent:
-                continue
-            value = value.left
-        if first.scalar:
-            taken = value
-        elif isinstance(value, ast.Call) and value in find_calls(value, first.kind) and value.args:
-            taken = value.args[0]
-        else:
-            continue
-        if isinstance(taken, ast.Name) and taken.id == first.name:
-            return statement, statement.targets[0].id
-    return None, None
+        return _Known(first.name, None)
+    for statement in near.between:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name), *_], value=value):
+                number = value if first.kind != "sum" else _dividend(value, near.found.extent)
+                taken = number if first.scalar else _reduced(number, first.kind)
+                if isinstance(taken, ast.Name) and taken.id == first.name:
+                    return _Known(name, statement)
+    return None
 
 
-def _is_unused(found: Looped, first: Accumulation, middle: ast.stmt | None) -> bool:
+def _dividend(value: ast.expr, divisor: str) -> ast.expr | None:
+    """What is divided by that name; None for everything else."""
+    match value:
+        case ast.BinOp(left=left, op=ast.Div(), right=ast.Name(id=name)) if name == divisor:
+            return left
+    return None
+
+
+def _reduced(value: ast.expr | None, kind: str) -> ast.expr | None:
+    """What ``tl.sum`` or ``tl.max`` is called with; None for everything else."""
+    if isinstance(value, ast.Call) and value in find_calls(value, kind) and value.args:
+        return value.args[0]
+    return None
+
+
+def _is_unused(near: _Neighbors, known: _Known) -> bool:
     """Apart from the mean nothing reads the sum, so that it need not be known."""
-    own = {id(n) for s in (first.statement, middle) if s is not None for n in ast.walk(s)}
+    makers = [near.first.statement, *([known.made_by] if known.made_by is not None else [])]
+    own = {id(n) for s in makers for n in ast.walk(s)}
     return all(
         id(n) in own or isinstance(n.ctx, ast.Store)
-        for s in found.body
+        for s in near.found.body
         for n in ast.walk(s)
-        if isinstance(n, ast.Name) and n.id == first.name
+        if isinstance(n, ast.Name) and n.id == near.first.name
     )
 
 
-def _compare_loops(
-    kernel: Kernel,
-    found: Looped,
-    loops: tuple[ast.For, ast.For],
-    sums: tuple[Accumulation, Accumulation],
-    between: Sequence[ast.stmt],
-    known: str,
-) -> tuple[KernelValues | None, str | None]:
-    """(values, the exponential's function): None where the second loop adds up something else."""
-    values = values_of(kernel, found)
-    for statement in found.body[: found.body.index(loops[0])]:
+def _numbers_of(kernel: Kernel, near: _Neighbors, known: _Known) -> tuple[KernelValues, list[int]]:
+    """The values after both loops, and the number that each loop reduces."""
+    values = values_of(kernel, near.found)
+    for statement in near.found.body[: near.found.body.index(near.loops[0])]:
         values.run(statement)
-    numbers = []
-    for loop, one in zip(loops, sums, strict=True):
+    numbers: list[int] = []
+    parts = ((near.first, near.between), (near.second, ()))
+    for loop, (one, after) in zip(near.loops, parts, strict=True):
         assert isinstance(loop.target, ast.Name)
         values.advance(loop.target.id)
         for statement in loop.body:
@@ -346,30 +379,45 @@ def _compare_loops(
                 numbers.append(values.of(one.term))
             else:
                 values.run(statement)
-        for statement in between if loop is loops[0] else ():
+        for statement in after:
             values.run(statement)
-        values.names[known] = values.of(ast.Name(KNOWN, ast.Load()))
+        values.names[known.name] = values.of(ast.Name(KNOWN, ast.Load()))
     values.names[NUMBERS] = numbers[0]
-    away = ast.BinOp(ast.Name(NUMBERS, ast.Load()), ast.Sub(), ast.Name(known, ast.Load()))
-    if sums[0].kind == "max":
-        for call in (c for name in ("exp", "exp2") for c in _calls(loops[1], name)):
-            if values.of(ast.Call(call.func, [away], [])) == numbers[1]:
-                return values, ast.unparse(call.func)
-        return None, None
+    return values, numbers
+
+
+def _find_exponential(
+    values: KernelValues, loop: ast.For, away: ast.expr, added: int
+) -> str | None:
+    """The function whose value of ``away`` the loop adds up, as it is written."""
+    for call in (*_calls(loop, "exp"), *_calls(loop, "exp2")):
+        if values.of(ast.Call(call.func, [away], [])) == added:
+            return ast.unparse(call.func)
+    return None
+
+
+def _adds_squares(
+    values: KernelValues, near: _Neighbors, away: ast.expr, numbers: Sequence[int]
+) -> bool:
+    """The first loop adds up numbers, the second the squares of ``away``; neither adds anything
+    behind the row's end."""
+    if near.first.kind != "sum" or values.behind(numbers[0]) != 0.0:
+        return False
     squared = ast.BinOp(away, ast.Mult(), away)
-    if sums[0].kind == "sum" and values.behind(numbers[0]) == 0.0:
-        for call in _calls(loops[1], "where"):
-            condition, _, nothing = call.args if len(call.args) == 3 else (None, None, None)
-            if condition is None or nothing is None or values.of(condition) not in values.ends:
-                continue
-            kept = ast.Call(call.func, [condition, away, nothing], [])
-            forms = (
-                ast.Call(call.func, [condition, squared, nothing], []),
-                ast.BinOp(kept, ast.Mult(), kept),
-            )
-            if values.behind(values.of(nothing)) == 0.0 and numbers[1] in map(values.of, forms):
-                return values, None
-    return None, None
+    for call in _calls(near.loops[1], "where"):
+        if len(call.args) != 3:
+            continue
+        condition, _, nothing = call.args
+        if values.of(condition) not in values.ends or values.behind(values.of(nothing)) != 0.0:
+            continue
+        kept = ast.Call(call.func, [condition, away, nothing], [])
+        forms = (
+            ast.Call(call.func, [condition, squared, nothing], []),
+            ast.BinOp(kept, ast.Mult(), kept),
+        )
+        if numbers[1] in map(values.of, forms):
+            return True
+    return False
 
 
 def _calls(loop: ast.For, name: str) -> list[ast.Call]:

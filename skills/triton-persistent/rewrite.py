@@ -39,16 +39,35 @@ class PersistentGrid:
     rest: tuple[ast.stmt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LoopNames:
+    """Names that the kernel gets."""
+
+    tile: str
+    """The tile of a turn of the loop."""
+    count: str
+    """How many tiles there are."""
+    across: str | None
+    """How many along axis 0; None: the grid has one axis."""
+
+    @property
+    def places(self) -> dict[int, str]:
+        """Axis -> where on it the tile is."""
+        if self.across is None:
+            return {0: self.tile}
+        return {0: f"({self.tile} % {self.across})", 1: f"({self.tile} // {self.across})"}
+
+    @property
+    def extents(self) -> dict[int, str]:
+        """Axis -> how many tiles it has."""
+        if self.across is None:
+            return {0: self.count}
+        return {0: self.across, 1: f"({self.count} // {self.across})"}
+
+
 def match(kernel: Kernel) -> list[KernelMatch]:
-    if (
-        len(kernel.source.launches()) != 1
-        or not kernel.launched
-        or kernel.source.configs() is not None
-    ):
-        return []
-    asked = find_calls(kernel.function, "program_id")
-    grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
-    if not asked or grid is None or places.language(kernel) is None or _persistent(kernel):
+    grid = _grid_to_loop_over(kernel)
+    if grid is None:
         return []
     body = [s for s in kernel.function.body if not _is_text(s)]
     hoisted = _same_for_all(kernel, body)
@@ -61,23 +80,20 @@ def match(kernel: Kernel) -> list[KernelMatch]:
     return [KernelMatch("grid", summary, BENEFIT, data=PersistentGrid(grid, tuple(hoisted), rest))]
 
 
+def _grid_to_loop_over(kernel: Kernel) -> tuple[str, ...] | None:
+    """The extents of the only launch's grid, where the kernel asks for its place in it."""
+    launches = kernel.source.launches()
+    if len(launches) != 1 or not kernel.launched or kernel.source.configs() is not None:
+        return None
+    if not find_calls(kernel.function, "program_id") or places.language(kernel) is None:
+        return None
+    if _persistent(kernel):
+        return None
+    return launchers.grid(kernel.launcher, kernel.function, launches[0].call)
+
+
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
-    nodes = [*ast.walk(kernel.function)]
-    waits = [
-        n.attr
-        for n in nodes
-        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
-    ]
-    leaves = [
-        n
-        for n in nodes
-        if isinstance(n, ast.Return | ast.While | ast.Break | ast.Continue | ast.FunctionDef)
-    ]
-    axes = {
-        axis_of(c)
-        for name in ("program_id", "num_programs")
-        for c in find_calls(kernel.function, name)
-    }
+    waits, axes = _waits(kernel), _asked_axes(kernel)
     grids = [one.grid for one in kernel.launched]
     rank, askers = len(match.data.grid), effects.calls_that_may(kernel, ASKING)
     fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
@@ -97,7 +113,7 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
         ),
         proof(
             "a program runs from its first statement to its last",
-            len(leaves) == 1,  # the kernel itself
+            not _leaves_early(kernel),
             "no return, no while, no function in it",
         ),
         proof(
@@ -118,6 +134,27 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     ]  # fmt: skip
 
 
+def _waits(kernel: Kernel) -> list[str]:
+    """Names of the atomic operations and the assembly in the kernel."""
+    return [
+        n.attr
+        for n in ast.walk(kernel.function)
+        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
+    ]
+
+
+def _leaves_early(kernel: Kernel) -> bool:
+    leaving = ast.Return | ast.While | ast.Break | ast.Continue | ast.FunctionDef
+    return any(
+        isinstance(n, leaving) for n in ast.walk(kernel.function) if n is not kernel.function
+    )
+
+
+def _asked_axes(kernel: Kernel) -> set[int]:
+    calls = (find_calls(kernel.function, name) for name in ("program_id", "num_programs"))
+    return {axis_of(call) for some in calls for call in some}
+
+
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {"programs_per_processor": [*_residents(kernel), NONE]}
     if find_calls(kernel.function, "dot"):
@@ -134,38 +171,49 @@ def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> 
     found: PersistentGrid = match.data
     if parameters["programs_per_processor"] == NONE:
         return
-    language = places.language(kernel)
+    names = _loop_names(kernel, found)
+    renamed = _renamed_parameters(kernel, found)
+    lines = [line for s in found.hoisted for line in places.with_comments(kernel, s)]
+    lines.append(_loop_head(kernel, names, parameters))
+    lines += [f"    {here} = {name}" for name, here in renamed.items()]
+    for statement in found.rest:
+        text = "\n".join(_of_tile(kernel, statement, names, renamed))
+        lines += textwrap.indent(text, "    ").split("\n")
+    body = [s for s in kernel.function.body if not _is_text(s)]
+    first = _with_comments_above(kernel, body[0])
+    kernel.replace(places.across(first, body[-1]), places.indent_lines(lines, body[0]))
+    _launch(kernel, found, names, parameters["programs_per_processor"])
+
+
+def _loop_names(kernel: Kernel, found: PersistentGrid) -> LoopNames:
     tile, count = (places.fresh(kernel.function, n) for n in ("tile", "n_tiles"))
     across = places.fresh(kernel.function, "n_across") if len(found.grid) == 2 else None
+    return LoopNames(tile, count, across)
+
+
+def _loop_head(kernel: Kernel, names: LoopNames, parameters: dict[str, object]) -> str:
+    language = places.language(kernel)
     options = "".join(
         f", {name}={value}"
         for name, value in parameters.items()
         if name in ("flatten", "num_stages") and value not in (False, 1)
     )
-    bounds = f"{language}.program_id(0), {count}, {language}.num_programs(0){options}"
-    head = f"for {tile} in {language}.range({bounds}):"
-    own = {
-        n.id for s in found.rest for n in ast.walk(s) if isinstance(n, ast.Name) and not _read(n)
-    }
-    renamed = {
+    bounds = f"{language}.program_id(0), {names.count}, {language}.num_programs(0){options}"
+    return f"for {names.tile} in {language}.range({bounds}):"
+
+
+def _renamed_parameters(kernel: Kernel, found: PersistentGrid) -> dict[str, str]:
+    """Parameter that a tile sets -> its name within the loop."""
+    nodes = (n for s in found.rest for n in ast.walk(s))
+    set_by_tile = {n.id for n in nodes if isinstance(n, ast.Name) and not _read(n)}
+    return {
         name: places.fresh(kernel.function, f"{name}_here")
         for name in _parameters(kernel)
-        if name in own
+        if name in set_by_tile
     }
-    lines = [line for s in found.hoisted for line in places.with_comments(kernel, s)]
-    lines += [head, *(f"    {here} = {name}" for name, here in renamed.items())]
-    for statement in found.rest:
-        text = "\n".join(_of_tile(kernel, statement, tile, count, across, renamed))
-        lines += textwrap.indent(text, "    ").split("\n")
-    body = [s for s in kernel.function.body if not _is_text(s)]
-    first = _with_comments_above(kernel, body[0])
-    kernel.replace(places.across(first, body[-1]), places.indent_lines(lines, body[0]))
-    _launch(kernel, found, count, across, parameters["programs_per_processor"])
 
 
-def _launch(
-    kernel: Kernel, found: PersistentGrid, count: str, across: str | None, resident: object
-) -> None:
+def _launch(kernel: Kernel, found: PersistentGrid, names: LoopNames, resident: object) -> None:
     statement = places.launch_statement(kernel)
     assert statement is not None and isinstance(resident, int)
     tiles = places.fresh(kernel.launcher, "tiles")
@@ -183,10 +231,14 @@ def _launch(
     )
     call = kernel.source.launches()[0].call
     assert isinstance(call.func, ast.Subscript)
-    added = [f"{count}={tiles}", *([f"{across}={found.grid[0]}"] if across else [])]
+    added = [f"{names.count}={tiles}"]
+    if names.across is not None:
+        added.append(f"{names.across}={found.grid[0]}")
     places.relaunch(kernel, {call.func.slice: f"(min({tiles}, {programs}),)"}, added)
     default = "=1" if kernel.function.args.defaults else ""
-    places.add_parameters(kernel, [f"{name}{default}" for name in (count, across) if name])
+    places.add_parameters(
+        kernel, [f"{name}{default}" for name in (names.count, names.across) if name]
+    )
 
 
 # --- the kernel's body ----------------------------------------------------------------------------
@@ -262,19 +314,13 @@ def _is_store(call: ast.Call) -> bool:
 
 
 def _of_tile(
-    kernel: Kernel,
-    statement: ast.stmt,
-    tile: str,
-    count: str,
-    across: str | None,
-    renamed: dict[str, str],
+    kernel: Kernel, statement: ast.stmt, names: LoopNames, renamed: dict[str, str]
 ) -> list[str]:
     """A statement's lines with the program's number as the tile's."""
     edits: list[tuple[ast.AST, str]] = []
     inside: set[int] = set()
     language = places.language(kernel)
-    place = {0: f"({tile} % {across})", 1: f"({tile} // {across})"} if across else {0: tile}
-    number = {0: str(across), 1: f"({count} // {across})"} if across else {0: count}
+    place, number = names.places, names.extents
     for node in ast.walk(statement):
         match node:
             case ast.Call(

@@ -13,7 +13,7 @@ from kernel_lsp.rewrite.kernels import launch_constants, terms
 from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
-from kernel_lsp.rewrite.kernels.terms import TermReader, Terms
+from kernel_lsp.rewrite.kernels.terms import Atom, TermReader, Terms
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Launched, Proof, proof
 
 EVEN, WHOLE = "is a multiple of", "is at least"
@@ -101,32 +101,57 @@ def _all_said(facts: list[Fact]) -> str:
 # --- in the kernel ---------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """A comparison of ``start + arange(0, block)`` with an extent."""
+
+    compare: ast.Compare
+    start: Terms
+    extent: Terms
+    extent_name: str
+    block: Terms
+    block_name: str
+
+
 def _facts(kernel: Kernel) -> Iterator[Fact]:
     reader = TermReader(kernel.function)
     for node in ast.walk(kernel.function):
-        if isinstance(node, ast.Compare) and (below := terms.below_zero(reader, node)) is not None:
-            yield from _fact(kernel, reader, node, below)
+        if isinstance(node, ast.Compare):
+            for lanes in _lanes_of(kernel, reader, node):
+                if (fact := _fact(kernel, reader, lanes)) is not None:
+                    yield fact
 
 
-def _fact(kernel: Kernel, reader: TermReader, node: ast.Compare, below: Terms) -> Iterator[Fact]:
-    """Of ``start + arange(0, block) - extent``."""
-    lanes = [product for product in below if any(a.kind == "arange" for a in product)]
-    if len(lanes) != 1 or below[lanes[0]] != 1 or len(lanes[0]) != 1:
+def _lanes_of(kernel: Kernel, reader: TermReader, node: ast.Compare) -> Iterator[_Lanes]:
+    below = terms.below_zero(reader, node)
+    lane = _find_lane(below) if below is not None else None
+    if below is None or lane is None:
         return
-    call = lanes[0][0].node
+    call = lane[0].node
     assert isinstance(call, ast.Call)
     block = reader.terms(call.args[1])
     if (name := _block_name(kernel, block)) is None:
         return
     for product, count in below.items():
-        if count != -1 or len(product) != 1 or product[0].key not in kernel.launched[0].arguments:
-            continue
-        extent: Terms = {product: 1}
-        start = {p: n for p, n in below.items() if p not in (product, lanes[0])}
-        if start and (why := _starts_blocks(kernel, reader, start, extent, block, name)):
-            yield Fact(node, product[0].key, name, EVEN, why)
-        elif not start:
-            yield Fact(node, product[0].key, name, WHOLE, f"its lanes are 0 to {name} - 1")
+        if count == -1 and len(product) == 1 and product[0].key in kernel.launched[0].arguments:
+            start = {p: n for p, n in below.items() if p not in (product, lane)}
+            yield _Lanes(node, start, {product: 1}, product[0].key, block, name)
+
+
+def _find_lane(below: Terms) -> tuple[Atom, ...] | None:
+    """The one ``arange`` of a sum, which stands in it alone and once."""
+    lanes = [product for product in below if any(a.kind == "arange" for a in product)]
+    if len(lanes) == 1 and below[lanes[0]] == 1 and len(lanes[0]) == 1:
+        return lanes[0]
+    return None
+
+
+def _fact(kernel: Kernel, reader: TermReader, lanes: _Lanes) -> Fact | None:
+    name = lanes.block_name
+    if not lanes.start:
+        return Fact(lanes.compare, lanes.extent_name, name, WHOLE, f"its lanes are 0 to {name} - 1")
+    why = _starts_blocks(kernel, reader, lanes)
+    return Fact(lanes.compare, lanes.extent_name, name, EVEN, why) if why else None
 
 
 def _block_name(kernel: Kernel, block: Terms) -> str | None:
@@ -136,30 +161,36 @@ def _block_name(kernel: Kernel, block: Terms) -> str | None:
     return str(block[()]) if list(block) == [()] else None
 
 
-def _starts_blocks(
-    kernel: Kernel, reader: TermReader, start: Terms, extent: Terms, block: Terms, name: str
-) -> str | None:
+def _starts_blocks(kernel: Kernel, reader: TermReader, lanes: _Lanes) -> str | None:
     """Why the start is a multiple of the block and below the extent; None: it is not seen to be."""
-    for one in {a for product in start for a in product}:
-        whole = start == {(one,): 1}
-        by_block = start == terms.multiply_terms({(one,): 1}, block)
-        if (
-            one.kind == "program"
-            and by_block
-            and _grid_is(kernel, axis := int(one.key.split()[0]), extent, name)
-        ):
-            return f"the grid's axis {axis} has one program for each {name} of them"
-        if one.kind == "loop" and (ends := terms.bounds(one.node)) is not None:
-            first, end, step = (reader.terms(e) if e is not None else None for e in ends)
-            if (
-                whole
-                and end == extent
-                and terms.divides(block, first or {})
-                and _is_step(step, block)
-            ):
-                return f"the loop goes to it in steps of {name}"
-            if by_block and end is not None and _is_cdiv(reader, end, extent, block):
-                return f"the loop has one round for each {name} of them"
+    for one in {a for product in lanes.start for a in product}:
+        if one.kind == "program" and _starts_at(lanes, one, by_block=True):
+            axis = int(one.key.split()[0])
+            if _grid_is(kernel, axis, lanes.extent, lanes.block_name):
+                return f"the grid's axis {axis} has one program for each {lanes.block_name} of them"
+        elif one.kind == "loop" and (why := _loop_starts_blocks(reader, lanes, one)) is not None:
+            return why
+    return None
+
+
+def _starts_at(lanes: _Lanes, one: Atom, *, by_block: bool) -> bool:
+    """The start is this number, or its multiple by the block."""
+    number: Terms = {(one,): 1}
+    return lanes.start == (terms.multiply_terms(number, lanes.block) if by_block else number)
+
+
+def _loop_starts_blocks(reader: TermReader, lanes: _Lanes, one: Atom) -> str | None:
+    ends = terms.bounds(one.node)
+    if ends is None:
+        return None
+    first, end, step = (reader.terms(e) if e is not None else None for e in ends)
+    if _starts_at(lanes, one, by_block=False):
+        in_steps = terms.divides(lanes.block, first or {}) and _is_step(step, lanes.block)
+        if end == lanes.extent and in_steps:
+            return f"the loop goes to it in steps of {lanes.block_name}"
+    by_block = _starts_at(lanes, one, by_block=True)
+    if by_block and end is not None and _is_cdiv(reader, end, lanes.extent, lanes.block):
+        return f"the loop has one round for each {lanes.block_name} of them"
     return None
 
 

@@ -43,18 +43,28 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     found, values, inside = match.data
-    blocks = {b.name: b for b in adjustable(kernel) if b.places and b.why == OF_LOOP and b.masked}
-    extents = [one.arguments.get(found.extent) for one in kernel.launched]
-    now = [one.constants.get(found.block) for one in kernel.launched]
-    given = [places.argument(kernel, name) for name in (found.extent, found.block)]
-    handed = [accumulations(found, loop) for loop in found.loops]
-    longer = all(
-        isinstance(b, int) and isinstance(n, int) and b < n
-        for b, n in zip(now, extents, strict=True)
-    )
-    fits = all(isinstance(n, int) and 0 < n <= LONGEST for n in extents)
     return [
         places.only_launch(kernel),
+        *_loop_proofs(kernel, found, values),
+        proof(
+            "no access of the loops goes beyond the row, and none stores one number for a "
+            "piece of it",
+            all(_of_columns(values, one) for one in inside),
+            "each has a mask that is false behind the row's end, or loads one number",
+        ),
+        proof(
+            "no load meets what was stored elsewhere",
+            _in_order(kernel, found, values),
+            "the launcher makes what is stored, or both are at one place of the row",
+        ),
+        *_launch_proofs(kernel, found),
+    ]
+
+
+def _loop_proofs(kernel: Kernel, found: Looped, values: KernelValues) -> list[Proof]:
+    blocks = {b.name for b in adjustable(kernel) if b.places and b.why == OF_LOOP and b.masked}
+    handed = [accumulations(found, loop) for loop in found.loops]
+    return [
         proof(
             f"{found.block} may be as long as the row",
             found.block in blocks,
@@ -75,27 +85,31 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
             all(values.behind(number) == REDUCTIONS[name] for name, number in values.reduced),
             "what is reduced holds 0, or an infinity, where the mask is false",
         ),
-        proof(
-            "no access of the loops goes beyond the row, and none stores one number for a "
-            "piece of it",
-            all(_of_columns(values, one) for one in inside),
-            "each has a mask that is false behind the row's end, or loads one number",
-        ),
-        proof(
-            "no load meets what was stored elsewhere",
-            _in_order(kernel, found, values),
-            "the launcher makes what is stored, or both are at one place of the row",
-        ),
+    ]
+
+
+def _launch_proofs(kernel: Kernel, found: Looped) -> list[Proof]:
+    extents = [one.arguments.get(found.extent) for one in kernel.launched]
+    now = [one.constants.get(found.block) for one in kernel.launched]
+    given = [places.argument(kernel, name) for name in (found.extent, found.block)]
+    is_statement = places.launch_statement(kernel) is not None
+    return [
         proof(
             "observed rows fit",
-            fits,
+            all(isinstance(n, int) and 0 < n <= LONGEST for n in extents),
             f"{found.extent} is {_list_numbers(extents)}, at most {LONGEST}",
         ),
-        proof("a row is more than one block now", longer, f"{found.block} is {_list_numbers(now)}"),
+        proof(
+            "a row is more than one block now",
+            all(
+                isinstance(b, int) and isinstance(n, int) and b < n
+                for b, n in zip(now, extents, strict=True)
+            ),
+            f"{found.block} is {_list_numbers(now)}",
+        ),
         proof(
             "the launcher can ask for the row's length",
-            all(launchers.repeatable(g) for g in given)
-            and places.launch_statement(kernel) is not None,
+            is_statement and all(launchers.repeatable(g) for g in given),
             f"it passes {' and '.join(ast.unparse(g) for g in given if g is not None)}",
         ),
     ]

@@ -1,6 +1,6 @@
 """Child of the code generation tests; a program, not a test.
 
-    TRITON_INTERPRET=1 python codegen_child.py run        compare two programs on the CPU
+    TRITON_INTERPRET=1 python codegen_child.py run        compare two programs on the CPU, or run one
     python codegen_child.py compile                       compile a program's kernels for sm_80 and sm_90
 
 Triton decides at import whether kernels are interpreted, so each mode needs a process of its own.
@@ -10,11 +10,13 @@ One JSON request a line on stdin, one JSON reply a line on stdout.
 import copy
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import textwrap
+import traceback
 import warnings
 from pathlib import Path
 
@@ -63,6 +65,34 @@ def run(request):
         "strides": [[a.stride(), b.stride()] for a, b in zip(ours, theirs, strict=True)],
         "fell_back": bool(fell_back),
     }
+
+
+def run_apart(request):
+    """How a program ended that ran in a fork of this process, and what it wrote last."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = os.fork()
+        if process == 0:
+            become(request["program"], request["arguments"], said)
+        _, status = os.waitpid(process, 0)
+        said.seek(0)
+        return {"code": os.waitstatus_to_exitcode(status), "said": said.read()[-2000:]}
+
+
+def become(text, arguments, said):
+    """Run the program as Python's ``-c`` does; this process ends with it."""
+    code = 1
+    try:
+        for stream in (1, 2):
+            os.dup2(said.fileno(), stream)
+        sys.argv = ["-c", *arguments]
+        exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
+        code = 0
+    except BaseException:  # whatever ends it: the traceback is what the test reads
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def leaves(result):
@@ -183,7 +213,8 @@ if __name__ == "__main__":
     work = {"run": run, "compile": compile_kernels}[sys.argv[1]]
     for line in sys.stdin:
         try:
-            reply = {"result": work(json.loads(line))}
+            request = json.loads(line)
+            reply = {"result": (run_apart if "program" in request else work)(request)}
         except Exception as problem:  # any failure belongs to the test that asked
             reply = {"error": f"{type(problem).__name__}: {problem}"}
         print(json.dumps(reply), flush=True)

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from kernel_lsp.records import Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
 
 ROOT = Path(__file__).resolve().parents[2]
-CHILD = Path(__file__).with_name("codegen_child.py")
 
 
 class Child:
-    """A process that interprets kernels (``run``) or compiles them (``compile``)."""
+    """A process that interprets kernels (``run``; ``train``: with gradients) or compiles them
+    (``compile``). One that has died is started again for the next question."""
 
     def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         environment.pop("TRITON_INTERPRET", None)
-        if mode == "run":
+        if self.mode != "compile":
             environment["TRITON_INTERPRET"] = "1"
-        self.process = subprocess.Popen(
-            [sys.executable, str(CHILD), mode],
+        script = "training_child.py" if self.mode == "train" else "codegen_child.py"
+        return subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name(script)), self.mode],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -33,6 +39,8 @@ class Child:
         )
 
     def ask(self, **request):
+        if self.process.poll() is not None:
+            self.process = self._start()
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         reply = json.loads(self.process.stdout.readline())
@@ -43,6 +51,14 @@ class Child:
         self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait(timeout=120)
+
+
+@cache
+def child(mode: str) -> Child:
+    """The one of its kind for all tests of this process: starting one takes two seconds."""
+    made = Child(mode)
+    atexit.register(made.close)
+    return made
 
 
 def program(expression: str, inputs: str, *, arguments: str = "x, y", init: str = "") -> str:
@@ -79,12 +95,24 @@ def matches(source: str, skill: str):
 
 def rewritten(source: str, skill: str, **parameters) -> str:
     """The program after the skill's largest match."""
+    session, step = _largest(source, skill, parameters)
+    return session.propose([step]).candidate.program
+
+
+def for_values(source: str, skill: str, **parameters) -> str:
+    """As ``rewritten``, to compare values with the very inputs of the program: its guard asks for
+    their batch too, since whether that stays free takes two more captures. The rest is the same
+    text."""
+    session, step = _largest(source, skill, parameters)
+    (made,) = session.variants([step], 0, 1)
+    return made.program
+
+
+def _largest(source: str, skill: str, parameters: dict[str, object]):
     session, found = matches(source, skill)
     assert found, f"{skill} does not match {[node.name for node in session.graph.nodes]}"
     best = max(found, key=lambda match: len(match.nodes))
-    return session.propose(
-        [Step(skill=skill, site=best.label, parameters=parameters)]
-    ).candidate.program
+    return session, Step(skill=skill, site=best.label, parameters=parameters)
 
 
 def as_close_as_eager(interpreter: Child, before: str, after: str) -> None:

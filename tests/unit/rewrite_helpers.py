@@ -3,12 +3,12 @@ compared."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from codegen_helpers import child
 
 from kernel_lsp.records import Candidate, Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.rewrite.capture.tracing import capture
@@ -84,20 +84,38 @@ def sites(source: str, name: str, training: bool | None = None) -> list[str]:
 
 
 def rewrite(
-    source: str, name: str, training: bool | None = None, parameters: dict[str, Any] | None = None
+    source: str,
+    name: str,
+    training: bool | None = None,
+    parameters: dict[str, Any] | None = None,
+    *,
+    any_batch: bool = True,
 ) -> Candidate:
-    """Apply a skill wherever it applies, one site after the other."""
+    """Apply a skill wherever it applies, one site after the other. What is asked twice is made
+    once: tests run one rewrite in several ways. Without ``any_batch`` the guard asks for the batch
+    of the workload, which saves two captures; the rest is the same text."""
+    opened, steps = _applied_everywhere(source, name, training, tuple((parameters or {}).items()))
+    if any_batch:
+        return opened.make(list(steps))
+    (made,) = opened.variants(list(steps), len(steps) - 1, 1)
+    return made
+
+
+@lru_cache(maxsize=32)
+def _applied_everywhere(
+    source: str, name: str, training: bool | None, parameters: tuple[tuple[str, Any], ...]
+) -> tuple[EngineSession, tuple[Step, ...]]:
+    given = dict(parameters)
     opened = session(source, name, training=training)
     steps: list[Step] = []
     left = opened.capture().sites
     while left:
-        fits = {k: v for k, v in (parameters or {}).items() if k in left[0].parameters}
+        fits = {k: v for k, v in given.items() if k in left[0].parameters}
         steps.append(Step(skill=name, site=left[0].site, parameters=fits))
-        proposed = opened.propose(steps)
-        left = proposed.sites_left
+        left = opened.look(steps)
     assert steps, "the skill does not apply"
     assert not opened.notes
-    return proposed.candidate
+    return opened, tuple(steps)
 
 
 def on_cpu(text: str) -> str:
@@ -144,20 +162,5 @@ def assert_same(
 def interpreted(program: str, *arguments: str) -> None:
     """Run a program in a process of its own where Triton interprets kernels; it must end without
     an error."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import interpreter_speed\ninterpreter_speed.apply()\n" + program,
-            *arguments,
-        ],
-        env={
-            "TRITON_INTERPRET": "1",
-            "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(Path(__file__).parent),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    ended = child("run").ask(program=program, arguments=arguments)
+    assert ended["code"] == 0, ended["said"]

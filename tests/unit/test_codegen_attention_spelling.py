@@ -1,7 +1,7 @@
 """flash-attention: attention in the spellings of people, near misses in these, and the library."""
 
 import pytest
-from codegen_helpers import matches, rewritten
+from codegen_helpers import for_values, matches, rewritten
 
 from kernel_lsp.records import Step
 
@@ -232,13 +232,13 @@ def judged(interpreter, source: str, after: str) -> None:
 @pytest.mark.parametrize("name", SPELLED)
 def test_every_spelling_is_computed_tile_by_tile(interpreter, name):
     source = module(*SPELLED[name])
-    judged(interpreter, source, rewritten(source, "flash-attention", **SMALL))
+    judged(interpreter, source, for_values(source, "flash-attention", **SMALL))
 
 
 @pytest.mark.parametrize("name", MASKED)
 def test_masks_and_biases_follow_the_scores(interpreter, name):
     source = module(*MASKED[name], arguments="q, k, v, m")
-    judged(interpreter, source, rewritten(source, "flash-attention", **SMALL))
+    judged(interpreter, source, for_values(source, "flash-attention", **SMALL))
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)

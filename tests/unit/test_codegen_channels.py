@@ -4,7 +4,7 @@ rows."""
 import re
 
 import pytest
-from codegen_helpers import matches, program, rewritten
+from codegen_helpers import for_values, matches, program
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -19,7 +19,7 @@ IMAGE = "torch.randn(3, 5, 4, 7), torch.randn(3, 5, 4, 7)"
 def agrees(interpreter, source: str, skill: str) -> str:
     """Same NaN and infinities as eager, and as close to float64 as eager is; returns the rewritten
     file."""
-    after = rewritten(source, skill)
+    after = for_values(source, skill)
     found = interpreter.ask(before=source, after=after)
     assert not found["fell_back"] and all(found["same_kind"])
     for ours, eager in zip(found["ours"], found["eager"], strict=True):

@@ -2,7 +2,7 @@
 be."""
 
 import pytest
-from codegen_helpers import matches, program, rewritten
+from codegen_helpers import for_values, matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -22,7 +22,7 @@ def source(expression: str, inputs: str, layer: str, more: str = "", arguments: 
 def agrees(interpreter, text: str, skill: str = "fused-conv", **parameters) -> None:
     """The exact precisions are as close to float64 as eager is; TF32 itself is the GPU's to
     judge."""
-    found = interpreter.ask(before=text, after=rewritten(text, skill, **parameters))
+    found = interpreter.ask(before=text, after=for_values(text, skill, **parameters))
     assert not found["fell_back"]
     assert all(found["same_kind"])
     slack = 2**-6 if "bfloat16" in text else 3e-6

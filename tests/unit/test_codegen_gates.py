@@ -2,7 +2,7 @@
 float64."""
 
 import pytest
-from codegen_helpers import as_close_as_eager, matches, program, rewritten
+from codegen_helpers import as_close_as_eager, for_values, matches, program
 from training_helpers import agrees as trained_agrees
 
 pytestmark = pytest.mark.torch
@@ -14,7 +14,7 @@ SPECIAL = (
 
 
 def agrees(interpreter, source: str) -> str:
-    after = rewritten(source, "fused-pointwise")
+    after = for_values(source, "fused-pointwise")
     as_close_as_eager(interpreter, source, after)
     return after
 

@@ -2,7 +2,7 @@
 precision."""
 
 import pytest
-from codegen_helpers import matches, program, rewritten
+from codegen_helpers import for_values, matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -17,7 +17,7 @@ SPECIAL = (
 
 def agrees(interpreter, source: str, skill: str, **parameters) -> None:
     """The one door: same NaN and infinities as eager, and as close to float64 as eager is."""
-    found = interpreter.ask(before=source, after=rewritten(source, skill, **parameters))
+    found = interpreter.ask(before=source, after=for_values(source, skill, **parameters))
     assert not found["fell_back"]
     assert all(found["same_kind"])
     # The interpreter cuts float32 to bfloat16 where devices round: up to one more unit in the last
@@ -123,7 +123,7 @@ def test_softplus_keeps_its_digits_everywhere(interpreter):
         "4001).double()).float()"
     )
     source = program("F.softplus(x) * y", inputs)
-    found = interpreter.ask(before=source, after=rewritten(source, "fused-pointwise"))
+    found = interpreter.ask(before=source, after=for_values(source, "fused-pointwise"))
     assert found["ours"][0] < 8e-7
 
 
@@ -256,7 +256,7 @@ LARGE = [
 @pytest.mark.parametrize("skill, expression, shape", LARGE)
 def test_large_logits_lose_no_more_than_in_torch(interpreter, skill, expression, shape, spread):
     source = program(expression, f"torch.randn({shape}) * {spread}", arguments="x")
-    found = interpreter.ask(before=source, after=rewritten(source, skill))
+    found = interpreter.ask(before=source, after=for_values(source, skill))
     assert not found["fell_back"]
     (ours,), (eager,) = found["ours"], found["eager"]
     assert ours <= 3 * eager + 1e-6  # on CUDA eager too multiplies by 1 / 3: one rounding more

@@ -2,7 +2,7 @@
 interpreter."""
 
 import pytest
-from codegen_helpers import as_close_as_eager, matches, program, rewritten
+from codegen_helpers import as_close_as_eager, for_values, matches, program, rewritten
 from training_helpers import agrees as trained_agrees
 
 pytestmark = pytest.mark.torch
@@ -33,7 +33,7 @@ def test_a_chain_walks_the_memory_of_its_results(
     interpreter, expression, left, right, dtype
 ) -> None:
     source = program(expression, pair(left, right, dtype))
-    after = rewritten(source, "fused-pointwise")
+    after = for_values(source, "fused-pointwise")
     assert "_stride_" not in after
     as_close_as_eager(interpreter, source, after)
 
@@ -64,7 +64,7 @@ STEPS = [
 @pytest.mark.parametrize("expression, left, right", STEPS)
 def test_gaps_are_stepped_over(interpreter, expression, left, right, dtype) -> None:
     source = program(expression, pair(left, right, dtype)).replace("torch.float16", "torch.half")
-    after = rewritten(source, "fused-pointwise")
+    after = for_values(source, "fused-pointwise")
     assert "_stride_0" in after
     as_close_as_eager(interpreter, source, after)
 
@@ -87,7 +87,7 @@ def test_what_is_read_along_two_dimensions_comes_in_tiles(
     interpreter, expression, left, right, dtype
 ) -> None:
     source = program(expression, pair(left, right, dtype))
-    after = rewritten(source, "fused-pointwise")
+    after = for_values(source, "fused-pointwise")
     assert "BLOCK_ROWS" in after
     as_close_as_eager(interpreter, source, after)
 
@@ -112,7 +112,7 @@ CHANNELS_LAST = ".to(memory_format=torch.channels_last)"
 )
 def test_channels_last_stays_channels_last(interpreter, expression, inputs) -> None:
     source = program(expression, inputs)
-    after = rewritten(source, "fused-pointwise")
+    after = for_values(source, "fused-pointwise")
     assert "permute(0, 3, 1, 2)" in after or "transpose(1, 2)" in after
     as_close_as_eager(interpreter, source, after)
 
@@ -175,7 +175,7 @@ def test_what_is_one_operation_or_of_another_type_is_left_alone(expression) -> N
 
 def test_two_that_are_expanded_measure_each_other(interpreter) -> None:
     source = program("(x.expand(4, 7, 5) * y.expand(4, 7, 5)).relu()", pair("7, 1", "4, 1, 5"))
-    as_close_as_eager(interpreter, source, rewritten(source, "fused-pointwise"))
+    as_close_as_eager(interpreter, source, for_values(source, "fused-pointwise"))
 
 
 @pytest.mark.parametrize("dim", [0, -1])

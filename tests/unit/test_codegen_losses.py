@@ -2,7 +2,7 @@
 float64."""
 
 import pytest
-from codegen_helpers import as_close_as_eager, matches, program, rewritten
+from codegen_helpers import as_close_as_eager, for_values, matches, program, rewritten
 from training_helpers import agrees as trained_agrees
 from training_helpers import session
 
@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 
 def agrees(interpreter, source: str) -> str:
-    after = rewritten(source, "fused-loss")
+    after = for_values(source, "fused-loss")
     as_close_as_eager(interpreter, source, after)
     return after
 

@@ -4,7 +4,7 @@ import re
 
 import golden_helpers
 import pytest
-from codegen_helpers import matches, program, rewritten
+from codegen_helpers import for_values, matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -16,7 +16,7 @@ SMALL = "32x64x64 warps 4 stages 2 splits"
 
 def agrees(interpreter, source, form="parts", splits=1, skill="fused-matmul", programs=None):
     """Same NaN and infinities as eager, and the largest error within what the judge allows it."""
-    after = rewritten(source, skill, plan=f"{form} {SMALL} {splits}")
+    after = for_values(source, skill, plan=f"{form} {SMALL} {splits}")
     if programs is not None:
         after, changed = re.subn(r", 264\),\)\n", f", {programs}),)\n", after)
         assert changed == 1

@@ -4,7 +4,7 @@ is."""
 import itertools
 
 import pytest
-from codegen_helpers import matches, program, rewritten
+from codegen_helpers import for_values, matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -29,7 +29,7 @@ def sizes(labels):
 
 def agrees(interpreter, source, plan=PLAN):
     """Values against float64, and the very strides of eager."""
-    after = rewritten(source, "fused-matmul", plan=plan)
+    after = for_values(source, "fused-matmul", plan=plan)
     found = interpreter.ask(before=source, after=after)
     assert not found["fell_back"] and all(found["same_kind"])
     for ours, eager in zip(found["ours"], found["eager"], strict=True):

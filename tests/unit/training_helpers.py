@@ -3,43 +3,9 @@ forms."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-from codegen_helpers import ROOT
+from codegen_helpers import ROOT, Child
 
 from kernel_lsp.records import Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
-
-CHILD = Path(__file__).with_name("training_child.py")
-
-
-class Child:
-    """A process that interprets kernels; Triton decides that at import."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(CHILD)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1"},
-        )
-
-    def ask(self, **request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        reply = json.loads(self.process.stdout.readline())
-        assert "error" not in reply, reply["error"]
-        return reply["result"]
-
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait(timeout=120)
 
 
 def session(source: str, skill: str, training: bool | None = True, device: str = "cpu"):
@@ -56,17 +22,29 @@ def session(source: str, skill: str, training: bool | None = True, device: str =
 
 def rewritten(source: str, skill: str, training: bool | None = True) -> str:
     """The program after the skill's largest match."""
+    opened, step = _largest(source, skill, training)
+    return opened.propose([step]).candidate.program
+
+
+def for_values(source: str, skill: str) -> str:
+    """As ``rewritten``, to compare values with the program's own inputs: see codegen_helpers."""
+    opened, step = _largest(source, skill, True)
+    (made,) = opened.variants([step], 0, 1)
+    return made.program
+
+
+def _largest(source: str, skill: str, training: bool | None):
     opened = session(source, skill, training)
     found = opened.rewrites[skill].match(opened.graph)
     assert found, f"{skill} does not match {[node.name for node in opened.graph.nodes]}"
     best = max(found, key=lambda match: len(match.nodes))
-    return opened.propose([Step(skill=skill, site=best.label, parameters={})]).candidate.program
+    return opened, Step(skill=skill, site=best.label, parameters={})
 
 
 def agrees(child: Child, source: str, skill: str, *, twice: bool = False) -> str:
     """The one door: outputs, gradients and buffers as close to float64 as eager's. Returns the
     rewrite."""
-    after = rewritten(source, skill)
+    after = for_values(source, skill)
     assert "torch.autograd.Function" in after
     found = child.ask(before=source, after=after, twice=twice)
     assert not found["fell_back"]

@@ -90,28 +90,38 @@ def _conditions(made: list[DescribedTile]) -> list[str]:
     tensors = list(dict.fromkeys(one.tensor for one in made))
     first = tensors[0]  # on a CPU it is Triton's interpreter that reads descriptors
     capability = f"torch.cuda.get_device_capability({first}.device)[0]"
-    found = [f"({first}.is_cpu or ({first}.is_cuda and {capability} >= 9))"]
-    found += _equal([f"{tensor}.data_ptr() % {LINE}" for tensor in tensors], 0)
+    return [
+        f"({first}.is_cpu or ({first}.is_cuda and {capability} >= 9))",
+        *_equal([f"{tensor}.data_ptr() % {LINE}" for tensor in tensors], 0),
+        *_line_conditions(made),
+        *_block_conditions(made),
+        *_row_conditions(made),
+    ]
+
+
+def _line_conditions(made: list[DescribedTile]) -> list[str]:
+    """Rows begin at multiples of 16 bytes, and a tile's row has 16 bytes at least."""
+    found: list[str] = []
     for size in sorted({one.itemsize for one in made}):
         own = [one for one in made if one.itemsize == size]
+        strides = _unknown_names(s for one in own for s in one.strides)
         found += _equal([f"{one.tensor}.element_size()" for one in own], size)
-        found += _equal(
-            [
-                f"{s} % {LINE // size}"
-                for s in _unknown_names(s for one in own for s in one.strides)
-            ],
-            0,
-        )
-        found += [
-            f"{LINE // size} <= {b} <= {LONGEST}"
-            for b in _unknown_names(one.block[-1] for one in own)
-        ]
-    found += [
-        f"2 <= {b} <= {LONGEST}" for b in _unknown_names(b for one in made for b in one.block[:-1])
-    ]
-    found += _equal(_unknown_names(one.unit for one in made if one.unit), 1)
+        found += _equal([f"{s} % {LINE // size}" for s in strides], 0)
+        blocks = _unknown_names(one.block[-1] for one in own)
+        found += [f"{LINE // size} <= {b} <= {LONGEST}" for b in blocks]
+    return found
+
+
+def _block_conditions(made: list[DescribedTile]) -> list[str]:
+    blocks = _unknown_names(b for one in made for b in one.block[:-1])
+    units = _unknown_names(one.unit for one in made if one.unit)
+    return [*(f"2 <= {b} <= {LONGEST}" for b in blocks), *_equal(units, 1)]
+
+
+def _row_conditions(made: list[DescribedTile]) -> list[str]:
+    """Sizes are positive, rows do not overlap, and offsets fit into 32 bits."""
     positive = _unknown_names(number for one in made for number in (*one.shape, *one.strides[:-1]))
-    found += [f"{_of('min', positive)} > 0"] if positive else []
+    found = [f"{_of('min', positive)} > 0"] if positive else []
     rows = dict.fromkeys((one.strides[-1], one.shape[-1]) for one in made)
     found += [f"{s} >= {e}" for s, e in rows if s != e and not (s + e).isdecimal()]
     pairs = ([*zip(one.shape, one.strides, strict=False)] for one in made)

@@ -40,15 +40,19 @@ def find_loop(kernel: Kernel) -> Looped | None:
     loops = [s for s in body if isinstance(s, ast.For)]
     if len(loops) < 2 or not all(isinstance(s, (*PLAIN, ast.For)) for s in body):
         return None
-    extents = {_bounds(loop) for loop in loops}
-    bounds = next(iter(extents))
-    if len(extents) != 1 or bounds is None:
+    bounds = _bounds(loops[0])
+    if bounds is None or any(_bounds(loop) != bounds for loop in loops):
         return None
     found = Looped(*bounds, tuple(loops), tuple(body))
+    return found if _has_fixed_bounds(kernel, found) and not _meet(found) else None
+
+
+def _has_fixed_bounds(kernel: Kernel, found: Looped) -> bool:
+    """The loops go by parameters, and no parameter is changed."""
     parameters = {a.arg for a in kernel.function.args.args}
-    changed = {name for s in body for name in stored_names(s)}
-    fits = found.extent in parameters and found.block in kernel.source.constexprs()
-    return found if fits and not changed & parameters and not _meet(found) else None
+    changed = {name for s in found.body for name in stored_names(s)}
+    given = found.extent in parameters and found.block in kernel.source.constexprs()
+    return given and not changed & parameters
 
 
 def _meet(found: Looped) -> bool:
@@ -124,35 +128,32 @@ class Accumulation:
 def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
     """All that the loop hands on to its next turn or to what follows; None: something else is
     handed on, too, or something depends on which columns a piece has."""
-    inside = {id(n) for n in ast.walk(loop)}
-    outside = {
-        n.id
-        for s in found.body
-        for n in ast.walk(s)
-        if isinstance(n, ast.Name) and id(n) not in inside
-    }
-    changed = [name for s in loop.body for name in stored_names(s)]
-    handed = {name for name in changed if name in outside and _lives(found, loop, name)}
-    handed |= {
-        s.target.id
-        for s in loop.body
-        if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name)
-    }
+    handed = _handed_on(found, loop)
     made = []
-    for name in sorted(handed, key=changed.index):
+    for name in handed:
         one = _accumulation(loop, name)
-        if (
-            one is None
-            or names_in(one.term) & handed
-            or (not one.scalar and not _is_reduced(found, one))
-        ):
+        if one is None or names_in(one.term) & set(handed):
+            return None
+        if not one.scalar and not _is_reduced(found, one):
             return None
         made.append(one)
     terms = [one.term for one in made if one.scalar]
     reduced = [c for s in loop.body for kind in REDUCTIONS for c in find_calls(s, kind)]
-    return (
-        made if _only_places(loop) and all(c.args and c.args[0] in terms for c in reduced) else None
-    )
+    is_whole = _only_places(loop) and all(c.args and c.args[0] in terms for c in reduced)
+    return made if is_whole else None
+
+
+def _handed_on(found: Looped, loop: ast.For) -> list[str]:
+    """Names that the next turn or what follows may read, in the order in which they are set."""
+    inside = {id(n) for n in ast.walk(loop)}
+    outside = {n.id for n in _names(found.body) if id(n) not in inside}
+    changed = [name for s in loop.body for name in stored_names(s)]
+    handed = {name for name in changed if name in outside and _lives(found, loop, name)}
+    for statement in loop.body:
+        match statement:
+            case ast.AugAssign(target=ast.Name(id=name)):
+                handed.add(name)
+    return sorted(handed, key=changed.index)
 
 
 def _lives(found: Looped, loop: ast.For, name: str) -> bool:
@@ -189,29 +190,36 @@ def _accumulation(loop: ast.For, name: str) -> Accumulation | None:
     at = [s for s in loop.body if any(n.id == name for n in _names([s]))]
     if len(at) != 1:
         return None
-    match at[0]:
-        case ast.AugAssign(op=ast.Add(), value=term):
-            kind = "sum"
-        case ast.Assign(value=ast.BinOp(left=left, op=ast.Add(), right=right)):
-            kind, term = "sum", right if _is(left, name) else left
-            if not _is(left, name) and not _is(right, name):
-                return None
-        case ast.Assign(
-            value=ast.Call(
-                func=ast.Attribute(attr="maximum" | "minimum" as f), args=[a, b], keywords=[]
-            )
-        ):
-            kind, term = f[:3], b if _is(a, name) else a
-            if not _is(a, name) and not _is(b, name):
-                return None
-        case _:
-            return None
-    if name in names_in(term):
+    kind, term = _step(at[0], name)
+    if term is None or name in names_in(term):
         return None
     match term:
         case ast.Call(func=ast.Attribute(attr=attr), args=[inner, *_]) if attr == kind:
             return Accumulation(name, kind, inner, True, at[0])
     return Accumulation(name, kind, term, False, at[0])
+
+
+def _step(statement: ast.stmt, name: str) -> tuple[str, ast.expr | None]:
+    """(sum, max or min, what the name is combined with); None for every other statement."""
+    match statement:
+        case ast.AugAssign(op=ast.Add(), value=term):
+            return "sum", term
+        case ast.Assign(value=ast.BinOp(left=left, op=ast.Add(), right=right)):
+            return "sum", _beside(left, right, name)
+        case ast.Assign(
+            value=ast.Call(
+                func=ast.Attribute(attr="maximum" | "minimum" as f), args=[a, b], keywords=[]
+            )
+        ):
+            return f[:3], _beside(a, b, name)
+    return "", None
+
+
+def _beside(left: ast.expr, right: ast.expr, name: str) -> ast.expr | None:
+    """The other one of the two, where one is the name."""
+    if _is(left, name):
+        return right
+    return left if _is(right, name) else None
 
 
 def _is(node: ast.expr, name: str) -> bool:

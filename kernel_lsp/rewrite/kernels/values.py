@@ -231,12 +231,16 @@ class KernelValues:
             return _ARITHMETIC[type(op)](a, b) if type(op) in _ARITHMETIC else None
         if isinstance(op, ast.BitAnd):
             return 0.0 if 0 in (a, b) else None
-        for one, other in ((a, right), (b, left)):  # with what is one number for the whole row
-            if self.uniform(other) and isinstance(op, ast.Mult) and one == 0:
-                return 0.0
-            if self.uniform(other) and isinstance(op, ast.Add) and one == -math.inf:
-                return one
-        return a if isinstance(op, ast.Sub) and a == -math.inf and self.uniform(right) else None
+        if isinstance(op, ast.Sub):
+            return a if a == -math.inf and self.uniform(right) else None
+        return self._absorbed(op, [x for x, y in ((a, right), (b, left)) if self.uniform(y)])
+
+    @staticmethod
+    def _absorbed(op: ast.operator, behind: list[float | None]) -> float | None:
+        """What stays as it is behind the end, whichever number the whole row is combined with."""
+        if isinstance(op, ast.Mult) and 0 in behind:
+            return 0.0
+        return -math.inf if isinstance(op, ast.Add) and -math.inf in behind else None
 
     def _compared(self, op: ast.cmpop, left: int, right: int) -> int:
         """``index < extent`` is false behind the end."""
@@ -253,26 +257,42 @@ class KernelValues:
 
     def _called(self, name: str, call: ast.Call) -> int:
         keywords = {k.arg: k.value for k in call.keywords if k.arg is not None}
-        if len(keywords) != len(call.keywords) or any(
-            isinstance(a, ast.Starred) for a in call.args
-        ):
+        unpacks = any(isinstance(a, ast.Starred) for a in call.args)
+        if unpacks or len(keywords) != len(call.keywords):
             return self._unknown(call)
-        of_language = (
-            isinstance(call.func, ast.Attribute) and not names_in(call.func) & self.names.keys()
+        if not self._is_of_language(call) and name not in ("float", "int", "min", "max"):
+            return self._unknown(call)
+        match name:
+            case "load":
+                return self._load(call, keywords)
+            case "zeros" | "full":
+                return self._filled(name, call, keywords)
+            case "arange":
+                return self._arange(call)
+        return self._computed(name, call, keywords)
+
+    def _is_of_language(self, call: ast.Call) -> bool:
+        """A function of a module, not a method of a value."""
+        return isinstance(call.func, ast.Attribute) and not (
+            names_in(call.func) & self.names.keys()
         )
-        if not of_language and name not in ("float", "int", "min", "max"):
-            return self._unknown(call)
-        if name == "load":
-            return self._load(call, keywords)
-        if name in ("zeros", "full"):
-            given = [*call.args[1:2], *(keywords[k] for k in ("value",) if k in keywords)]
-            fill = self.of(given[0]) if name == "full" and given else self.of(ast.Constant(0.0))
-            return self._number(("full", ast.unparse(call)), self.behind(fill), uniform=False)
-        if name == "arange":
-            made = self._number(("arange", ast.unparse(call)), None, uniform=False)
-            if isinstance(call.args[0], ast.Constant) and call.args[0].value == 0:
-                self._axis.add(made)
-            return made
+
+    def _filled(self, name: str, call: ast.Call, keywords: Mapping[str, ast.expr]) -> int:
+        fill: ast.expr = ast.Constant(0.0)
+        if name == "full" and len(call.args) > 1:
+            fill = call.args[1]
+        elif name == "full":
+            fill = keywords.get("value", fill)
+        behind = self.behind(self.of(fill))
+        return self._number(("full", ast.unparse(call)), behind, uniform=False)
+
+    def _arange(self, call: ast.Call) -> int:
+        made = self._number(("arange", ast.unparse(call)), None, uniform=False)
+        if isinstance(call.args[0], ast.Constant) and call.args[0].value == 0:
+            self._axis.add(made)
+        return made
+
+    def _computed(self, name: str, call: ast.Call, keywords: Mapping[str, ast.expr]) -> int:
         numbers = [self.of(a) for a in call.args]
         if name == "where" and len(numbers) == 3 and not keywords:
             return self._where(*numbers)

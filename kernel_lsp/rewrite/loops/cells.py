@@ -89,56 +89,79 @@ def cells_of(graph: Graph, loop: UnrolledLoop) -> CellLoop | None:
     return None
 
 
+@dataclass(slots=True)
+class _StepSoFar:
+    """The operations of step 1 up to one of them."""
+
+    every: set[fx.Node]
+    """What is known for all steps."""
+    changing: set[fx.Node]
+    """What is another value in each step."""
+    memories: set[fx.Node]
+    """Of LSTMs: the last step's alone."""
+    cells: list[RecurrentCell]
+    spread: list[fx.Node]
+
+
 def _describe_loop(graph: Graph, loop: UnrolledLoop, dim: int) -> CellLoop | None:
     step = loop.steps[1]
     every = {node for walk in loop.walks for node in walk.slices[1]}
-    changing = {*every, *step, *loop.steps[0]}
-    cells, spread, memories = list[RecurrentCell](), list[fx.Node](), set[fx.Node]()
+    sofar = _StepSoFar(every, {*every, *step, *loop.steps[0]}, set(), [], [])
     for node in step:
         if is_cell(node):
-            if (cell := _cell(graph, loop, node, every, changing)) is None:
+            if (cell := _cell(graph, loop, node, sofar)) is None:
                 return None
-            cells.append(cell)
-            every.add(step[cell.states[0]])
-            memories.update(step[index] for index in cell.states[1:])
-        elif node in every or node in memories:
+            sofar.cells.append(cell)
+            sofar.every.add(step[cell.states[0]])
+            sofar.memories.update(step[index] for index in cell.states[1:])
+        elif node in sofar.every or node in sofar.memories:
             continue  # a part of a cell's results
-        elif spreads(graph, node, every, changing, dim):
-            every.add(node)
-            spread.append(node)
+        elif spreads(graph, node, sofar.every, sofar.changing, dim):
+            sofar.every.add(node)
+            sofar.spread.append(node)
         else:
             return None
-    if any(
-        step[index] not in every and (each or step[index] not in memories)
-        for index, each in loop.results
-    ):
+    if not _yields_results(loop, sofar):
         return None
-    return CellLoop(loop=loop, cells=tuple(cells), spread=tuple(spread), dim=dim)
+    return CellLoop(loop=loop, cells=tuple(sofar.cells), spread=tuple(sofar.spread), dim=dim)
+
+
+def _yields_results(loop: UnrolledLoop, sofar: _StepSoFar) -> bool:
+    """Of each result all steps are known, or the last one where only that is read."""
+    results = [(loop.steps[1][index], each) for index, each in loop.results]
+    return all(
+        node in sofar.every or (not each and node in sofar.memories) for node, each in results
+    )
 
 
 def _cell(
-    graph: Graph, loop: UnrolledLoop, node: fx.Node, every: set[fx.Node], changing: set[fx.Node]
+    graph: Graph, loop: UnrolledLoop, node: fx.Node, sofar: _StepSoFar
 ) -> RecurrentCell | None:
     """None unless it reads its own state of the step before, and an input that is known for all
     steps."""
     given, held, *weights = node.args
     weights = [item for item in weights if item is not None]
     states = _states(loop, node)
-    before = {loop.steps[0][index]: initial for initial, index in loop.carried}
     own = [loop.steps[0][index] for index in states]
     if list(held if isinstance(held, (list, tuple)) else [held]) != own or not own:
         return None
-    plain = not node.kwargs and len(weights) in (2, 4) and changing.isdisjoint(weights)
-    values = [graph.val(item) for item in (given, *weights, *(before[item] for item in own))]
-    if given not in every or not plain or len({value.dtype for value in values}) != 1:
+    if given not in sofar.every or not _has_fixed_weights(node, weights, sofar):
+        return None
+    before = {loop.steps[0][index]: initial for initial, index in loop.carried}
+    initial = tuple(before[item] for item in own)
+    if len({graph.val(item).dtype for item in (given, *weights, *initial)}) != 1:
         return None
     return RecurrentCell(
         node=node,
         layer=next(layer for op, layer in LAYERS.items() if is_op(node, op)),
         weights=tuple(weights),
         states=tuple(states),
-        initial=tuple(before[item] for item in own),
+        initial=initial,
     )
+
+
+def _has_fixed_weights(node: fx.Node, weights: list[fx.Node], sofar: _StepSoFar) -> bool:
+    return not node.kwargs and len(weights) in (2, 4) and sofar.changing.isdisjoint(weights)
 
 
 def _states(loop: UnrolledLoop, node: fx.Node) -> list[int]:

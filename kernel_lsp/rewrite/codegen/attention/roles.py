@@ -8,6 +8,7 @@ covered: keys or features in two parts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import fx
@@ -80,18 +81,11 @@ def spine_of(graph: Graph, out: fx.Node) -> Spine | None:
 def _hands_on(node: fx.Node) -> bool:
     """Between softmax and the second product nothing is computed, but NaN may be made 0."""
     name = op_name(node)
-    same = name in (
-        "to",
-        "_to_copy",
-        "type_as",
-        "dropout",
-        "contiguous",
-        "clone",
-        "alias",
-        "detach",
-        "expand",
+    same = (
+        name in HANDED_ON
+        and is_pointwise(node)
+        and node.meta["val"].shape == node.args[0].meta["val"].shape
     )
-    same = same and is_pointwise(node) and node.meta["val"].shape == node.args[0].meta["val"].shape
     return same or name == "nan_to_num" or name in (*TURNS, *REGROUPS, "unsqueeze")
 
 
@@ -125,7 +119,21 @@ def roles_of(graph: Graph, spine: Spine) -> Roles | None:
     weighed = product(last, (at, dims[spine.nodes[-2]]))
     if weighed is None or factors[0] is factors[1]:
         return None
-    return _assign_roles(spine, scores, weighed, dims, at)
+    return _assign_roles(spine, _Labeled(scores, weighed, dims, at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Labeled:
+    """Both products of a spine with their labels."""
+
+    scores: LabeledProduct
+    weighed: LabeledProduct
+    dims: dict[fx.Node, Dims]
+    weights_at: int
+
+    @property
+    def values(self) -> list[Label]:
+        return list(flat(self.weighed.factors[1 - self.weights_at]))
 
 
 def _follow_spine(spine: Spine, scores: LabeledProduct) -> dict[fx.Node, Dims] | None:
@@ -143,40 +151,64 @@ def _follow_spine(spine: Spine, scores: LabeledProduct) -> dict[fx.Node, Dims] |
     return found
 
 
-def _assign_roles(
-    spine: Spine,
-    scores: LabeledProduct,
-    weighed: LabeledProduct,
-    dims: dict[fx.Node, Dims],
-    at: int,
-) -> Roles | None:
-    soft = dims[spine.softmax]
+def _assign_roles(spine: Spine, labeled: _Labeled) -> Roles | None:
+    scores, values = labeled.scores, labeled.values
+    soft = labeled.dims[spine.softmax]
     keys = finest(soft[int(argument(spine.softmax, "dim")) % len(soft)])
-    left, right, points, result = (
-        flat(item) for item in (*scores.factors, scores.out, weighed.out)
-    )
-    values = flat(weighed.factors[1 - at])
+    left, right = (flat(item) for item in scores.factors)
     if len(keys) != 1 or (keys[0] in left) == (keys[0] in right):
         return None
     key, turned = keys[0], keys[0] in left
     own, other = (right, left) if turned else (left, right)
-    rows = [label for label in flat(soft) if label in own and label not in (*other, *values)]
-    inner = [label for label in own if label not in points]
-    value = [label for label in values if label not in points]
-    if not rows or len(inner) != 1 or len(value) != 1 or key not in values or key in result:
+    query = _query(flat(soft), own, {*other, *values})
+    inner, value = _only_summed(own, scores), _only_summed(values, scores)
+    if query is None or inner is None or value is None:
         return None
-    query = max(reversed(rows), key=lambda label: label.size)
-    lead = tuple(label for label in flat(soft) if label not in (key, query))
-    # Nothing may be summed but the keys and what the scores are products over, and nothing
-    # repeated.
-    alike = (
-        set(result) == {*lead, query, value[0]} and len(set(points)) == len(points) == len(lead) + 2
+    roles = Roles(
+        lead=tuple(label for label in flat(soft) if label not in (key, query)),
+        query=query,
+        key=key,
+        inner=inner,
+        value=value,
+        first=scores,
+        second=labeled.weighed,
+        turned=turned,
+        weights_at=labeled.weights_at,
+        dims=labeled.dims,
     )
-    known = set(other) <= {*lead, key, inner[0]} and set(own) <= {*lead, query, inner[0]}
-    if not alike or not known or not set(values) <= {*lead, key, value[0]} or inner[0] not in other:
-        return None
-    return Roles(
-        lead=lead, query=query, key=key, inner=inner[0], value=value[0], first=scores,
-        second=weighed,
-        turned=turned, weights_at=at, dims=dims,
-    )  # fmt: skip
+    is_attention = _sums_over_keys(roles, values) and _scores_by_features(roles, own, other)
+    return roles if is_attention else None
+
+
+def _only_summed(labels: Iterable[Label], scores: LabeledProduct) -> Label | None:
+    """The one label that scores do not have."""
+    found = [label for label in labels if label not in flat(scores.out)]
+    return found[0] if len(found) == 1 else None
+
+
+def _query(soft: Dim, own: Dim, beside: set[Label]) -> Label | None:
+    """Queries: the longest of the last labels that only their own factor has."""
+    rows = [label for label in soft if label in own and label not in beside]
+    return max(reversed(rows), key=lambda label: label.size) if rows else None
+
+
+def _sums_over_keys(roles: Roles, values: list[Label]) -> bool:
+    """The second product sums over the keys, and nothing else is summed or repeated."""
+    result = set(flat(roles.second.out))
+    return (
+        roles.key in values
+        and result == {*roles.lead, roles.query, roles.value}
+        and roles.key not in result
+        and set(values) <= {*roles.lead, roles.key, roles.value}
+    )
+
+
+def _scores_by_features(roles: Roles, own: Dim, other: Dim) -> bool:
+    """The first product sums over the features of a query and a key alone; nothing is repeated."""
+    points = flat(roles.first.out)
+    return (
+        len(set(points)) == len(points) == len(roles.lead) + 2
+        and roles.inner in other
+        and set(other) <= {*roles.lead, roles.key, roles.inner}
+        and set(own) <= {*roles.lead, roles.query, roles.inner}
+    )

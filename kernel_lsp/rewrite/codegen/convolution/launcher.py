@@ -55,51 +55,82 @@ class ConvolutionParts:
 
 
 def launcher(job: ConvolutionJob, choice: Mapping[str, Any], kernel: ConvolutionParts) -> str:
-    conv, tail, sizes = job.conv, job.tail, SIZES[job.conv.rank]
-    x, weight = kernel.x, kernel.weight
+    conv = job.conv
     signature = list(dict.fromkeys(job.names.values()))
-    wide = [name for node, name in job.names.items() if tail.operands.get(node) != "scalar"]
-    wide = list(dict.fromkeys(wide))
-    lines = [f"def {job.name}({', '.join(signature)}):", *_docstring(job)]
-    lines += [f"    {name} = {name}.contiguous()" for name in wide] if len(", ".join(wide)) > 40 else [
-        f"    {', '.join(wide)} = {', '.join(f'{n}.contiguous()' for n in wide)}"
-    ]  # fmt: skip
-    lines += [
-        f"    batch, _, {', '.join(sizes)} = {x}.shape",
-        f"    {_weight_order(conv)}, {', '.join(f'kernel_{s}' for s in sizes)} = {weight}.shape",
+    lines = [
+        f"def {job.name}({', '.join(signature)}):",
+        *_docstring(job),
+        *_contiguous_lines(job),
+        *_size_lines(job, kernel),
+        *_allocate(job, kernel.x, [text.strip("()") for text in _pooled(job)]),
     ]
-    for position, size in enumerate(sizes):
-        lines.append(f"    out_{size} = {_out_size(conv, position, size)}")
-    pooled = [f"(out_{s} // {w})" for s, w in zip(sizes, tail.pool.window, strict=True)] if tail.pool else [
-        f"out_{s}" for s in sizes
-    ]  # fmt: skip
-    lines += conv_transposed.launcher_lines(conv, sizes) if conv.transposed else []
-    plane = [f"phase_{size}" for size in sizes] if conv.transposed else pooled
-    lines.append(f"    n_pixels = {' * '.join(plane)}")
-    channels = choice["BLOCK_CHANNELS"]
-    lines.append(f"    tiles = batch * ({source.blocks('n_pixels', kernel.tile_pixels)})")
-    lines += _allocate(job, x, [text.strip("()") if tail.pool else text for text in pooled])
     if kernel.packed:
-        lines += _pack_lines(job, weight)
+        lines += _pack_lines(job, kernel.weight)
     if kernel.library:
-        lines += _library_lines(conv, x, weight)
-    groups = 1 if kernel.depthwise or kernel.library else conv.groups
-    per_group = f"(out_channels // {groups})" if groups > 1 else "out_channels"
-    copies = f" * {groups}" if groups > 1 else ""
-    copies += f" * {conv_transposed.count(conv)}" if conv.transposed else ""
-    constants = [name for name in kernel.constants if name not in BLOCKS]
-    arguments = [*kernel.tensors, "out", *constants, *(f"{name}={choice[name]}" for name in kernel.blocks),
-                 f"num_warps={choice['num_warps']}"]  # fmt: skip
-    if not (kernel.depthwise or kernel.library):
-        arguments.append(f"num_stages={choice['num_stages']}")
+        lines += _library_lines(conv, kernel.x, kernel.weight)
     lines += [
         "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
-        f"        grid = (tiles * ({source.blocks(per_group, channels)}){copies},)",
-        source.wrap_items(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
+        f"        grid = ({_grid(conv, choice, kernel)},)",
+        source.wrap_items(
+            f"_{job.name}_kernel[grid](", _arguments(choice, kernel), ")", indent="        "
+        ),
         *_result(job, kernel.tile_pixels),
         "",
     ]
     return "\n".join(lines)
+
+
+def _contiguous_lines(job: ConvolutionJob) -> list[str]:
+    operands = job.tail.operands
+    wide = [name for node, name in job.names.items() if operands.get(node) != "scalar"]
+    wide = list(dict.fromkeys(wide))
+    if len(", ".join(wide)) > 40:
+        return [f"    {name} = {name}.contiguous()" for name in wide]
+    return [f"    {', '.join(wide)} = {', '.join(f'{n}.contiguous()' for n in wide)}"]
+
+
+def _pooled(job: ConvolutionJob) -> list[str]:
+    """The result's sizes."""
+    sizes, pool = SIZES[job.conv.rank], job.tail.pool
+    if pool is None:
+        return [f"out_{s}" for s in sizes]
+    return [f"(out_{s} // {w})" for s, w in zip(sizes, pool.window, strict=True)]
+
+
+def _size_lines(job: ConvolutionJob, kernel: ConvolutionParts) -> list[str]:
+    conv, sizes = job.conv, SIZES[job.conv.rank]
+    kernel_sizes = ", ".join(f"kernel_{s}" for s in sizes)
+    plane = [f"phase_{size}" for size in sizes] if conv.transposed else _pooled(job)
+    return [
+        f"    batch, _, {', '.join(sizes)} = {kernel.x}.shape",
+        f"    {_weight_order(conv)}, {kernel_sizes} = {kernel.weight}.shape",
+        *(f"    out_{size} = {_out_size(conv, i, size)}" for i, size in enumerate(sizes)),
+        *(conv_transposed.launcher_lines(conv, sizes) if conv.transposed else []),
+        f"    n_pixels = {' * '.join(plane)}",
+        f"    tiles = batch * ({source.blocks('n_pixels', kernel.tile_pixels)})",
+    ]
+
+
+def _grid(conv: Conv, choice: Mapping[str, Any], kernel: ConvolutionParts) -> str:
+    """How many programs: tiles, times blocks of channels, times groups and phases."""
+    groups = 1 if kernel.depthwise or kernel.library else conv.groups
+    per_group = f"(out_channels // {groups})" if groups > 1 else "out_channels"
+    copies = f" * {groups}" if groups > 1 else ""
+    copies += f" * {conv_transposed.count(conv)}" if conv.transposed else ""
+    return f"tiles * ({source.blocks(per_group, choice['BLOCK_CHANNELS'])}){copies}"
+
+
+def _arguments(choice: Mapping[str, Any], kernel: ConvolutionParts) -> list[str]:
+    found = [
+        *kernel.tensors,
+        "out",
+        *(name for name in kernel.constants if name not in BLOCKS),
+        *(f"{name}={choice[name]}" for name in kernel.blocks),
+        f"num_warps={choice['num_warps']}",
+    ]
+    if not (kernel.depthwise or kernel.library):
+        found.append(f"num_stages={choice['num_stages']}")
+    return found
 
 
 def _weight_order(conv: Conv) -> str:

@@ -39,82 +39,82 @@ class Planned:
     seeds: tuple[Operand, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Derived:
+    """What the tail alone says about gradients."""
+
+    grads: dict[Operand, Value]
+    at_norm: Value
+    """The gradient at the norm's result."""
+    beside: tuple[Operand, ...]
+    """Operands with a gradient, without the norm's own three."""
+    seeds: tuple[Operand, ...]
+
+
 def _plan_backward(graph: Graph, parts: BatchNormRegion) -> Planned | None:
     """The gradient at the norm's result from the tail, and everything else from its two sums by
     channel."""
+    derived = _derive_tail(graph, parts)
+    return None if derived is None else _with_sums(parts, derived)
+
+
+def _derive_tail(graph: Graph, parts: BatchNormRegion) -> _Derived | None:
+    """None: a tail that has no derivative here, or one of another shape than the result's."""
     region = parts.lowered.region
-    wanted = [
-        operand
-        for operand, node in parts.given
-        if operand.dtype in derive.FLOATS and graph.carries(node)
-    ]
-    names = UniqueNames([o.name for o in region.operands] + ["sum_grad", "sum_grad_normed"])
-    cut = load(Operand(name="normalized", dtype="float32", axes=parts.x.axes))
-    roots = _substitute([o.value for o in region.outputs], {parts.affine: cut})
-    seeds: dict[Value, Value] = {}
-    incoming = []
-    for output, root in zip(region.outputs, roots, strict=True):
-        if output.dtype not in derive.FLOATS:
-            return None
-        seed = Operand(
-            name=names.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=parts.x.axes
-        )
-        incoming.append(seed)
-        seeds[root] = derive.total(seeds.get(root), load(seed))
-    affine = {
-        o
-        for o, node in parts.given
-        if node in (argument(parts.norm, "weight"), argument(parts.norm, "bias"))
-    }
-    assert cut.operand is not None
-    beside = [o for o in wanted if o not in affine and o is not parts.x]
-    if any(len(o.axes) != len(region.dims) for o in beside) or not wanted:
+    if any(output.dtype not in derive.FLOATS for output in region.outputs):
         return None
+    beside = _operands_beside(graph, parts)
+    if beside is None:
+        return None
+    cut = load(Operand(name="normalized", dtype="float32", axes=parts.x.axes))
+    assert cut.operand is not None
+    roots = _substitute([o.value for o in region.outputs], {parts.affine: cut})
+    incoming = _incoming(parts)
+    seeds: dict[Value, Value] = {}
+    for seed, root in zip(incoming, roots, strict=True):
+        seeds[root] = derive.total(seeds.get(root), load(seed))
     try:
         tape = derive.tape(roots, seeds)
     except derive.Underivable:
         return None
-    if cut.operand not in tape or any(operand not in tape for operand in beside):
+    if any(operand not in tape for operand in (cut.operand, *beside)):
         return None
     back = {cut: parts.affine}
-    found = {operand: _substitute([value], back)[0] for operand, value in tape.items()}
-    return _with_sums(parts, found, found[cut.operand], affine, beside, tuple(incoming))
+    grads = {operand: _substitute([value], back)[0] for operand, value in tape.items()}
+    return _Derived(grads=grads, at_norm=grads[cut.operand], beside=beside, seeds=incoming)
 
 
-def _with_sums(
-    parts: BatchNormRegion,
-    found: dict[Operand, Value],
-    grad: Value,
-    affine: set[Operand],
-    beside: list[Operand],
-    seeds: tuple[Operand, ...],
-) -> Planned:
+def _incoming(parts: BatchNormRegion) -> tuple[Operand, ...]:
+    """The gradient of each output, as the backward gets it."""
     region = parts.lowered.region
-    product = apply("mul", grad, parts.normed, hint="grad_times_normed")
-    totals = [
-        Operand(name=name, dtype="float32", axes=parts.mean.axes)
-        for name in ("sum_grad", "sum_grad_normed")
-    ]
-    lengths = " * ".join(d.name for i, d in enumerate(region.dims) if i != parts.layout.channel)
-    count = Value(op="count", hint=f"({lengths})" if "*" in lengths else lengths)
-    along = apply("mul", parts.normed, load(totals[1]), hint="along_normed")
-    shared = apply("add", load(totals[0]), along, hint="grad_of_statistics")
-    inner = apply("sub", grad, apply("div", shared, count, hint="mean_grad"), hint="centered_grad")
-    scale = load(parts.rstd)
-    weight = next(
-        (
-            v
-            for v in topological([parts.affine])
-            if v.operand is not None and v.operand.name == _weight(parts)
-        ),
-        None,
+    names = UniqueNames([o.name for o in region.operands] + ["sum_grad", "sum_grad_normed"])
+    return tuple(
+        Operand(name=names.fresh(f"grad_{o.name}"), dtype=o.dtype, axes=parts.x.axes)
+        for o in region.outputs
     )
-    scale = apply("mul", scale, weight, hint="scale") if weight is not None else scale
-    grad_x = derive.total(
-        found.get(parts.x), apply("mul", inner, scale, hint=f"grad_{parts.x.name}")
-    )
+
+
+def _affine_operands(parts: BatchNormRegion) -> set[Operand]:
+    own = (argument(parts.norm, "weight"), argument(parts.norm, "bias"))
+    return {operand for operand, node in parts.given if node in own}
+
+
+def _operands_beside(graph: Graph, parts: BatchNormRegion) -> tuple[Operand, ...] | None:
+    """Operands of the tail that want a gradient; None: nothing wants one, or one has fewer
+    dimensions than the result."""
+    wanted = [o for o, node in parts.given if o.dtype in derive.FLOATS and graph.carries(node)]
+    affine = _affine_operands(parts)
+    beside = tuple(o for o in wanted if o not in affine and o is not parts.x)
+    if not wanted or any(len(o.axes) != len(parts.lowered.region.dims) for o in beside):
+        return None
+    return beside
+
+
+def _with_sums(parts: BatchNormRegion, derived: _Derived) -> Planned:
+    region, grad = parts.lowered.region, derived.at_norm
+    grad_x = derive.total(derived.grads.get(parts.x), _through_statistics(parts, grad))
     outputs, finish = [], dict[Operand, str]()
-    for operand, value in [(parts.x, grad_x), *((o, found[o]) for o in beside)]:
+    for operand, value in [(parts.x, grad_x), *((o, derived.grads[o]) for o in derived.beside)]:
         if value.operand is not None and value.operand.dtype == operand.dtype:
             finish[operand] = f"{value.operand.name}.reshape({operand.name}.shape)"
             continue
@@ -123,11 +123,35 @@ def _with_sums(
             Output(name=name, value=value, dtype=operand.dtype, shape=f"{operand.name}.shape")
         )
         finish[operand] = name
-    for operand in affine:
+    for operand in _affine_operands(parts):
         total = "sum_grad_normed" if operand.name == _weight(parts) else "sum_grad"
         finish[operand] = f"{total}.to({operand.name}.dtype)"
+    product = apply("mul", grad, parts.normed, hint="grad_times_normed")
     made = Region(name="", dims=region.dims, outputs=tuple(outputs))
-    return Planned(sums=(grad, product), region=made, finish=finish, seeds=seeds)
+    return Planned(sums=(grad, product), region=made, finish=finish, seeds=derived.seeds)
+
+
+def _through_statistics(parts: BatchNormRegion, grad: Value) -> Value:
+    """The gradient of the norm's input: its own, without what it adds to mean and variance."""
+    totals = [
+        Operand(name=name, dtype="float32", axes=parts.mean.axes)
+        for name in ("sum_grad", "sum_grad_normed")
+    ]
+    dims = parts.lowered.region.dims
+    lengths = " * ".join(d.name for i, d in enumerate(dims) if i != parts.layout.channel)
+    count = Value(op="count", hint=f"({lengths})" if "*" in lengths else lengths)
+    along = apply("mul", parts.normed, load(totals[1]), hint="along_normed")
+    shared = apply("add", load(totals[0]), along, hint="grad_of_statistics")
+    inner = apply("sub", grad, apply("div", shared, count, hint="mean_grad"), hint="centered_grad")
+    return apply("mul", inner, _scale(parts), hint=f"grad_{parts.x.name}")
+
+
+def _scale(parts: BatchNormRegion) -> Value:
+    """The reciprocal deviation, times the weight where the norm has one."""
+    for value in topological([parts.affine]):
+        if value.operand is not None and value.operand.name == _weight(parts):
+            return apply("mul", load(parts.rstd), value, hint="scale")
+    return load(parts.rstd)
 
 
 def _weight(parts: BatchNormRegion) -> str:
