@@ -77,29 +77,38 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
 def product(node: Node) -> Product | None:
     """None when the einsum is anything else than one product of two tensors of rank 3 or 4 for
     each batch."""
-    equation = str(argument(node, "equation")).replace(" ", "")
-    given, arrow, out = equation.partition("->")
-    names = given.split(",")
-    if not arrow or len(names) != 2 or not all(name.isalpha() for name in (*names, out)):
+    terms = _plain_terms(str(argument(node, "equation")).replace(" ", ""))
+    if terms is None:
         return None
-    left, right = names
-    if any(len(set(name)) != len(name) for name in (left, right, out)) or len(left) not in (3, 4):
-        return None
+    left, right, out = terms
     batch = [label for label in left if label in right and label in out]
-    rows, cols = (
-        [label for label in one if label not in other and label in out]
-        for one, other in ((left, right), (right, left))
-    )
+    rows, cols = _own(left, right, out), _own(right, left, out)
     inner = [label for label in left if label in right and label not in out]
-    single = len(rows) == len(cols) == len(inner) == 1
-    if not single or {len(left), len(right), len(out)} != {len(batch) + 2}:
+    is_single = len(rows) == len(cols) == len(inner) == 1
+    if not is_single or {len(left), len(right), len(out)} != {len(batch) + 2}:
         return None
     made = [*batch, *rows, *cols]
     return Product(
-        left=tuple(left.index(label) for label in [*batch, *rows, *inner]),
-        right=tuple(right.index(label) for label in [*batch, *inner, *cols]),
-        result=tuple(made.index(label) for label in out),
+        left=tuple(map(left.index, [*batch, *rows, *inner])),
+        right=tuple(map(right.index, [*batch, *inner, *cols])),
+        result=tuple(map(made.index, out)),
     )
+
+
+def _plain_terms(equation: str) -> tuple[str, str, str] | None:
+    """(left, right, result) of two tensors of rank 3 or 4, each label once in a term."""
+    given, arrow, out = equation.partition("->")
+    names = [*given.split(","), out]
+    if not arrow or len(names) != 3 or not all(name.isalpha() for name in names):
+        return None
+    left, right, _ = names
+    repeats = any(len(set(name)) != len(name) for name in names)
+    return None if repeats or len(left) not in (3, 4) else (left, right, out)
+
+
+def _own(term: str, other: str, out: str) -> list[str]:
+    """Labels of the result that one term has alone."""
+    return [label for label in term if label not in other and label in out]
 
 
 def _around(graph: Graph, softmax: Node) -> tuple[Node, Node] | None:

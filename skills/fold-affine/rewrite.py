@@ -3,7 +3,7 @@ weights."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_lsp.rewrite.algebra import convolution as conv
@@ -104,35 +104,21 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     layer: AffineLayer = match.data["layer"]
-    chain: list[AffineStep] = match.data["chain"]
     first: AffineStep | None = match.data["first"]
     here = match.nodes[-1]
     value = layer.node.args[0] if first is None else _base(first)
-    weight, bias = layer.weight, argument(layer.node, "bias")
-    number, tensors = 1.0 if first is None else _factor(first), list[tuple[str, Node]]()
-    for step in chain:
-        other = (
+    bias, steps = argument(layer.node, "bias"), list[AffineStep]()
+    for step in match.data["chain"]:
+        flat = (
             flatten_channels(graph, step.other, here)
             if isinstance(step.other, Node)
             else step.other
         )
-        if bias is None and step.kind in ("add", "sub"):
-            bias = _first_bias(graph, layer, step.kind, other, here)
-        elif bias is not None:
-            bias = graph.call(getattr(aten, step.kind).Tensor, (bias, other), before=here)
-        if step.kind in ("mul", "div") and is_number(other):
-            number *= _factor(step)
-        elif step.kind in ("mul", "div"):
-            tensors.append((step.kind, other))
-    if number != 1.0:
-        weight = graph.call(aten.mul.Tensor, (weight, number), before=here)
-    for kind, other in tensors:
-        rows = conv.by_output(graph, layer.weight, other, layer.transposed, layer.groups, here)
-        weight = graph.call(getattr(aten, kind).Tensor, (weight, rows), before=here)
-    if weight is not layer.weight:
-        weight.meta["name"] = "weight"
+        steps.append(replace(step, other=flat))
+        bias = _fold_into_bias(graph, match, bias, steps[-1])
     if bias is not None and bias is not argument(layer.node, "bias"):
         bias.meta["name"] = "bias"
+    weight = _fold_into_weight(graph, match, steps)
     folded = bias if not match.data["scaled"] else weight
     graph.note(folded, "Folded on each call, so training and load_state_dict stay right.")
     args = (value, weight, bias, *layer.node.args[3:])
@@ -141,6 +127,37 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
         "weights and bias are rounded once more by the fold; infinite values can differ in kind"
     )
     graph.replace(here, made)
+
+
+def _fold_into_bias(graph: Graph, match: Match, bias: Node | None, step: AffineStep) -> Node | None:
+    here = match.nodes[-1]
+    if bias is not None:
+        return graph.call(getattr(aten, step.kind).Tensor, (bias, step.other), before=here)
+    if step.kind in ("add", "sub"):
+        return _first_bias(graph, match.data["layer"], step, here)
+    return None
+
+
+def _fold_into_weight(graph: Graph, match: Match, steps: list[AffineStep]) -> Node:
+    """Numbers first, all at once, then tensors of one value for each channel."""
+    layer: AffineLayer = match.data["layer"]
+    first: AffineStep | None = match.data["first"]
+    weight, here = layer.weight, match.nodes[-1]
+    scales = [step for step in steps if step.kind in ("mul", "div")]
+    number = 1.0 if first is None else _factor(first)
+    for step in scales:
+        number *= _factor(step) if is_number(step.other) else 1.0
+    if number != 1.0:
+        weight = graph.call(aten.mul.Tensor, (weight, number), before=here)
+    for step in scales:
+        if not is_number(step.other):
+            rows = conv.by_output(
+                graph, layer.weight, step.other, layer.transposed, layer.groups, here
+            )
+            weight = graph.call(getattr(aten, step.kind).Tensor, (weight, rows), before=here)
+    if weight is not layer.weight:
+        weight.meta["name"] = "weight"
+    return weight
 
 
 # --- what is matched ---------------------------------------------------------------------
@@ -252,8 +269,9 @@ def _tensors(graph: Graph, layer: AffineLayer, chain: list[AffineStep]) -> list[
 # --- what is written ---------------------------------------------------------------------
 
 
-def _first_bias(graph: Graph, layer: AffineLayer, kind: str, other: Any, here: Node) -> Node:
+def _first_bias(graph: Graph, layer: AffineLayer, step: AffineStep, here: Node) -> Node:
     """The layer had none: a number fills it, a tensor of one value is spread."""
+    kind, other = step.kind, step.other
     if is_number(other):
         like = graph.fact(layer.node)
         sign = -other if kind == "sub" else other

@@ -113,22 +113,32 @@ def _is_shift(user: Node, x: Node) -> bool:
 def _is_softmax(graph: Graph, shifted: Node, dim: int) -> bool:
     """exp(shifted) over its sum, or shifted minus that sum's logarithm, and nothing else is made
     of it."""
-    exponential = next((user for user in graph.users(shifted) if is_op(user, aten.exp)), None)
-    if exponential is None or graph.is_output(shifted) or graph.is_output(exponential):
+    exponential = _find_user(graph, shifted, aten.exp)
+    total = _find_user(graph, exponential, aten.sum) if exponential is not None else None
+    if total is None or graph.is_output(shifted) or graph.is_output(exponential):
         return False
-    total = next((user for user in graph.users(exponential) if is_op(user, aten.sum)), None)
-    if total is None or dims_of(total) != (dim,) or argument(total, "dtype", None) is not None:
+    if dims_of(total) != (dim,) or argument(total, "dtype", None) is not None:
         return False
     sums = _find_readers(graph, total, dim)
     others = [*graph.users(shifted), *graph.users(exponential)]
-    rest = [user for user in others if user not in (exponential, total)]
-    (result,) = rest if len(rest) == 1 else (None,)
-    if result is None or len(sums) != 1:
+    results = [user for user in others if user not in (exponential, total)]
+    if len(results) != 1 or len(sums) != 1:
         return False
-    logarithm = graph.only_user(sums[0]) if is_op(sums[0], aten.log) else None
-    of_quotient = is_op(result, aten.div) and result is sums[0] and result.args[0] is exponential
-    of_logarithm = is_op(result, aten.sub) and result.args[0] is shifted and logarithm is result
-    return (of_quotient or of_logarithm) and len(result.args) == 2 and not result.kwargs
+    return _is_normalized(graph, results[0], sums[0], {aten.div: exponential, aten.sub: shifted})
+
+
+def _is_normalized(graph: Graph, result: Node, by: Node, dividends: dict[object, Node]) -> bool:
+    """The quotient by the sum itself, or the difference to its logarithm."""
+    if len(result.args) != 2 or result.kwargs:
+        return False
+    if is_op(result, aten.div):
+        return result is by and result.args[0] is dividends[aten.div]
+    is_shifted = is_op(result, aten.sub) and result.args[0] is dividends[aten.sub]
+    return is_shifted and is_op(by, aten.log) and graph.only_user(by) is result
+
+
+def _find_user(graph: Graph, node: Node, op: object) -> Node | None:
+    return next((user for user in graph.users(node) if is_op(user, op)), None)
 
 
 def _only_values(graph: Graph, node: Node) -> list[Node]:

@@ -48,6 +48,24 @@ class ConvolutionChain:
         return math.prod(self.convolution.axes[a].out for a in self.reduced)
 
 
+@dataclass(frozen=True)
+class AlongAxis:
+    """A value that is summed along one dimension, before the node ``here``."""
+
+    value: Node
+    dim: int
+    here: Node
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What the result is a product of, and what is added to it."""
+
+    sums: Node
+    weight: Node
+    bias: Node | None
+
+
 def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     """``kernel``: one pass of a Triton kernel; ``plain``: PyTorch calls, which record gradients
     too."""
@@ -241,51 +259,55 @@ def _plain_sums(graph: Graph, chain: ConvolutionChain) -> tuple[Node, Node]:
     for axis in reversed(chain.reduced):
         if axis not in same:
             taps = conv.positions(made.axes[axis], made.transposed)
-            sums = _by_tap(graph, sums, axis + 2, taps, here)
+            sums = _by_tap(graph, AlongAxis(sums, axis + 2, here), taps)
     _explain(graph, chain, sums)
     return sums, weight
 
 
-def _by_tap(graph: Graph, value: Node, dim: int, taps: tuple[range, ...], here: Node) -> Node:
+def _by_tap(graph: Graph, along: AlongAxis, taps: tuple[range, ...]) -> Node:
     """Sums along one dimension, one for each tap in its place: the shared middle once, the edges
     for each."""
-    if any(met.step > 1 and len(met) > 1 for met in taps):
-        made = {met: _span(graph, value, dim, met, here) for met in dict.fromkeys(taps)}
-        return graph.call(
-            aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums"
-        )
     inner = range(max(met.start for met in taps), min(met.stop for met in taps))
-    if len(inner) < 2:
-        made = {met: _span(graph, value, dim, met, here) for met in dict.fromkeys(taps)}
-        return graph.call(
-            aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums"
-        )
-    middle = _span(graph, value, dim, inner, here)
+    strided = any(met.step > 1 and len(met) > 1 for met in taps)
+    if strided or len(inner) < 2:
+        made = {met: _span(graph, along, met) for met in dict.fromkeys(taps)}
+    else:
+        made = _around_middle(graph, along, taps, inner)
+    return graph.call(
+        aten.cat.default, ([made[met] for met in taps], along.dim), before=along.here,
+        name="tap_sums",
+    )  # fmt: skip
+
+
+def _around_middle(
+    graph: Graph, along: AlongAxis, taps: tuple[range, ...], inner: range
+) -> dict[range, Node]:
+    """Sums of what each tap meets: the middle that all meet, and the tap's own edges."""
+    middle = _span(graph, along, inner)
     middle.meta["name"] = "middle"
     made = {}
     for met in dict.fromkeys(taps):
         total = middle
         for edge in (range(met.start, inner.start), range(inner.stop, met.stop)):
             if len(edge):
-                more = _span(graph, value, dim, edge, here)
-                total = graph.call(aten.add.Tensor, (total, more), before=here)
+                more = _span(graph, along, edge)
+                total = graph.call(aten.add.Tensor, (total, more), before=along.here)
         made[met] = total
         if total is not middle:
             total.meta["name"] = "with_edge"
-    return graph.call(
-        aten.cat.default, ([made[met] for met in taps], dim), before=here, name="tap_sums"
-    )
+    return made
 
 
-def _span(graph: Graph, value: Node, dim: int, met: range, here: Node) -> Node:
+def _span(graph: Graph, along: AlongAxis, met: range) -> Node:
     """The sum of some positions of a dimension, which stays with size 1."""
+    value, dim = along.value, along.dim
     size = graph.fact(value).shape[dim]
     if met != range(size):
         rest = (met.start, met.stop) if met.step == 1 else (met.start, met.stop, met.step)
-        value = graph.call(aten.slice.Tensor, (value, dim, *rest), before=here)
+        value = graph.call(aten.slice.Tensor, (value, dim, *rest), before=along.here)
     if len(met) == 1:
         return value
-    return graph.call(aten.sum.dim_IntList, (value, [dim], True), before=here)
+    return graph.call(aten.sum.dim_IntList, (value, [dim], True), before=along.here)
 
 
 def _explain(graph: Graph, chain: ConvolutionChain, sums: Node) -> None:
@@ -309,19 +331,18 @@ def _product(graph: Graph, chain: ConvolutionChain, sums: Node, weight: Node) ->
     if bias is not None and not chain.mean:
         bias = graph.call(aten.mul.Tensor, (bias, chain.outputs), before=here)
     if chain.kept:
-        return _smaller_convolution(graph, chain, sums, weight, bias)
+        return _smaller_convolution(graph, chain, Factors(sums, weight, bias))
     if made.groups == 1:
         sums = graph.call(aten.flatten.using_ints, (sums, 1), before=here)
         if made.transposed:
             weight = graph.call(aten.transpose.int, (weight, 0, 1), before=here)
         weight = graph.call(aten.flatten.using_ints, (weight, 1), before=here)
         return graph.call(aten.linear.default, (sums, weight, bias), before=here)
-    return _group_sums(graph, chain, sums, weight, bias)
+    return _group_sums(graph, chain, Factors(sums, weight, bias))
 
 
-def _group_sums(
-    graph: Graph, chain: ConvolutionChain, sums: Node, weight: Node, bias: Node | None
-) -> Node:
+def _group_sums(graph: Graph, chain: ConvolutionChain, factors: Factors) -> Node:
+    sums, weight, bias = factors.sums, factors.weight, factors.bias
     made, here, groups = chain.convolution, chain.reduction, chain.convolution.groups
     inside, outside = made.in_channels // groups, made.out_channels // groups
     sums = graph.call(
@@ -339,10 +360,9 @@ def _taps(graph: Graph, sums: Node) -> int:
     return math.prod(graph.fact(sums).shape[2:])
 
 
-def _smaller_convolution(
-    graph: Graph, chain: ConvolutionChain, sums: Node, weight: Node, bias: Node | None
-) -> Node:
+def _smaller_convolution(graph: Graph, chain: ConvolutionChain, factors: Factors) -> Node:
     """Taps of the reduced axes become input channels of a convolution over the kept ones."""
+    sums, weight, bias = factors.sums, factors.weight, factors.bias
     made, here = chain.convolution, chain.reduction
     order = [0, 1, *(a + 2 for a in (*chain.reduced, *chain.kept))]
     count = len(chain.reduced)

@@ -118,24 +118,30 @@ def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> 
 def _may_change(kernel: Kernel) -> bool:
     """One launch, of which everything is seen, of a kernel that has no other way to memory than
     tl's."""
-    if (
-        not launch_constants.fits(kernel)
-        or kernel.source.configs() is not None
-        or places.launch_statement(kernel) is None
-    ):
+    if not launch_constants.fits(kernel) or kernel.source.configs() is not None:
         return False
-    others = ("make_tensor_descriptor", "make_block_ptr", "inline_asm_elementwise", "pointer_type")
+    if places.launch_statement(kernel) is None or importlib.util.find_spec(MODULE) is None:
+        return False
+    return _passes_plain_tensors(kernel) and _uses_pointers_alone(kernel)
+
+
+def _passes_plain_tensors(kernel: Kernel) -> bool:
+    """By keywords with names, without descriptors, from a launcher that can import ours."""
     launcher = TermReader(kernel.launcher)
+    given = [value for one in kernel.launched for value in one.arguments.values()]
     return (
-        all(k.arg for k in kernel.source.launches()[0].call.keywords)
-        and importlib.util.find_spec(MODULE) is not None
-        and not any(find_calls(kernel.function, name) for name in others)
-        and all(names for _, names in _find_accesses(kernel, WRITES))
-        and not any(
-            isinstance(v, Blocks) for one in kernel.launched for v in one.arguments.values()
-        )
-        and not effects.helpers(kernel, kernel.function)
+        all(keyword.arg for keyword in kernel.source.launches()[0].call.keywords)
+        and not any(isinstance(value, Blocks) for value in given)
         and not any(launcher.is_bound(line.split()[-1]) for line in IMPORTS)
+    )
+
+
+def _uses_pointers_alone(kernel: Kernel) -> bool:
+    others = ("make_tensor_descriptor", "make_block_ptr", "inline_asm_elementwise", "pointer_type")
+    return (
+        not any(find_calls(kernel.function, name) for name in others)
+        and all(names for _, names in _find_accesses(kernel, WRITES))
+        and not effects.helpers(kernel, kernel.function)
     )
 
 

@@ -7,6 +7,7 @@ in them."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import replace
 
 from kernel_lsp.rewrite.kernels.source import find_calls
@@ -64,20 +65,24 @@ def _uses(kernel: Kernel) -> dict[ast.Call, str]:
     for load in sorted(loads, key=lambda call: (call.lineno, call.col_offset)):
         address = reader.terms(load.args[0])
         atoms = {one for product in address for one in product}
-        base = [one.key for one in atoms if one.key in kernel.pointers()]
-        kinds = {one.kind for one in atoms}
-        if len(base) != 1 or "other" in kinds or "arange" not in kinds:
+        if not _is_block_of_one(kernel, atoms):
             continue
         asked = {one.key.split()[0] for one in atoms if one.kind == "program"}
-        if asked != axes:
-            if not asked:
-                found[load] = AGAIN
-            continue
-        if earlier := passed.get(_in_any_loop(address)):
-            found[earlier] = AGAIN
-        passed[_in_any_loop(address)] = load
-        found[load] = ONCE if _rounds(reader, load) <= atoms else AGAIN
+        if not asked and axes:
+            found[load] = AGAIN
+        elif asked == axes:
+            if earlier := passed.get(_in_any_loop(address)):
+                found[earlier] = AGAIN
+            passed[_in_any_loop(address)] = load
+            found[load] = ONCE if _rounds(reader, load) <= atoms else AGAIN
     return found
+
+
+def _is_block_of_one(kernel: Kernel, atoms: Collection[Atom]) -> bool:
+    """A block of one tensor, at an address that is understood."""
+    tensors = [one for one in atoms if one.key in kernel.pointers()]
+    kinds = {one.kind for one in atoms}
+    return len(tensors) == 1 and "other" not in kinds and "arange" in kinds
 
 
 def _in_any_loop(address: Terms) -> str:

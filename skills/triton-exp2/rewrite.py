@@ -89,22 +89,27 @@ def _sides(call: ast.Call) -> list[ast.expr]:
 def _scores(kernel: Kernel, sides: list[ast.expr]) -> Scores | None:
     """All that depends on the scores; None: something does that the factor would change."""
     found, waiting = Scores(), list(sides)
-    parameters = {a.arg for a in ast.walk(kernel.function.args) if isinstance(a, ast.arg)}
     seen: set[str] = set()
     while waiting:
         if not _read(kernel, waiting.pop(), found):
             return None
         for name in found.names - seen:
             seen.add(name)
-            values = list(_values(kernel.function, name))
-            if name in parameters or not values or None in values:
+            values = _known_values(kernel, name)
+            if values is None:
                 return None
-            waiting += [value for value in values if value is not None]
-    reads = [
-        n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id in found.names
-    ]
-    loads = {id(n) for n in reads if isinstance(n.ctx, ast.Load)}
+            waiting += values
+    nodes = (n for n in ast.walk(kernel.function) if isinstance(n, ast.Name))
+    loads = {id(n) for n in nodes if n.id in found.names and isinstance(n.ctx, ast.Load)}
     return found if found.scales and loads <= found.understood else None
+
+
+def _known_values(kernel: Kernel, name: str) -> list[ast.expr] | None:
+    """All that is assigned to a name; None for a parameter, or where one is not seen."""
+    parameters = {a.arg for a in ast.walk(kernel.function.args) if isinstance(a, ast.arg)}
+    values = list(_values(kernel.function, name))
+    known = [value for value in values if value is not None]
+    return None if name in parameters or not known or len(known) < len(values) else known
 
 
 def _read(kernel: Kernel, node: ast.expr, found: Scores) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import effects, launchers, places
@@ -48,15 +48,8 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     first, second, store = found.first, found.second, found.store.value
     assert isinstance(store, ast.Call)
     grids = [launchers.grid(kernel.launcher, side.kernel, side.call) for side in (first, second)]
-    pointer, mask = (
-        first.address(operand(store, 0, "pointer")),
-        first.address(operand(store, 2, "mask")),
-    )
-    reads = [c for c in second.loads() if found.tensor in second.names(c)]
-    same = [
-        (second.address(operand(c, 0, "pointer")), second.address(operand(c, 1, "mask")))
-        for c in reads
-    ]
+    pointer, mask = (first.address(operand(store, i, n)) for i, n in ((0, "pointer"), (2, "mask")))
+    read = _places_read(found)
     masks = {second.address(operand(c, 2, "mask")) for c in second.stores()}
     strange = _strange(second.kernel)
     between = [ast.unparse(s) for s in found.between if not _harmless(s)]
@@ -74,7 +67,7 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
         ),
         proof(
             f"the second reads {found.tensor} where the first's same program stored it",
-            bool(reads) and all(one == (pointer, mask) for one in same),
+            read == {(pointer, mask)},
             f"at {pointer} under {mask}",
         ),
         proof(
@@ -100,72 +93,97 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     ]
 
 
+def _places_read(found: NeighboringLaunches) -> set[tuple[object, object]]:
+    """(pointer, mask) of the second's loads of the tensor."""
+    second = found.second
+    return {
+        (second.address(operand(c, 0, "pointer")), second.address(operand(c, 1, "mask")))
+        for c in second.loads()
+        if found.tensor in second.names(c)
+    }
+
+
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     return {}
 
 
+@dataclass(frozen=True, slots=True)
+class MergedParameters:
+    """What becomes of the second's parameters in the first."""
+
+    inherited: dict[str, str]
+    """Those that the first has, too: their names there."""
+    added: dict[str, str]
+    """Those that it gets."""
+    heir: str | None
+    """The one that takes the place of the tensor's; None: the tensor's stays."""
+
+
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
     found: NeighboringLaunches = match.data
-    first, second = found.first, found.second
-    mine, stays = first.parameter(found.tensor), _is_needed(kernel.launcher, found)
-    inherited, added = _shared_parameters(found)
-    lines = _following_statements(kernel, found, {**inherited, **added})
+    stays = _is_needed(kernel.launcher, found)
+    merged = _merge_parameters(found, stays)
+    lines = _following_statements(kernel, found, {**merged.inherited, **merged.added})
     if stays:
         lines = [*places.with_comments(kernel, found.store), *lines]
     kernel.replace(found.store, places.indent_lines(lines, found.store))
-    heir = None  # the parameter of the second that takes the place of the tensor's
-    in_place = found.tensor in {second.passed_text(n) for n in second.tensors(second.stores())}
-    if not stays and not in_place:
-        heir = next(n for n in second.passed if n in added and n in second.tensors(second.stores()))
-        node = next(a for a in first.kernel.args.args if a.arg == mine)
-        kernel.replace(places.across(node, node), added[heir])
-    _launch(kernel, found, mine, heir, added)
+    if merged.heir is not None:
+        mine = found.first.parameter(found.tensor)
+        node = next(a for a in found.first.kernel.args.args if a.arg == mine)
+        kernel.replace(places.across(node, node), merged.added[merged.heir])
+    _launch(kernel, found, merged)
 
 
-def _launch(
-    kernel: Kernel, found: NeighboringLaunches, mine: str, heir: str | None, added: dict[str, str]
-) -> None:
+def _launch(kernel: Kernel, found: NeighboringLaunches, merged: MergedParameters) -> None:
     second = found.second
     changed: dict[ast.expr, str] = {}
     keywords: dict[str, str] = {}
-    if heir is not None:
-        changed[found.first.passed[mine]] = ast.unparse(second.passed[heir])
-        keywords[mine] = added[heir]
-    others = {name: new for name, new in added.items() if name != heir}
+    if merged.heir is not None:
+        mine = found.first.parameter(found.tensor)
+        changed[found.first.passed[mine]] = ast.unparse(second.passed[merged.heir])
+        keywords[mine] = merged.added[merged.heir]
+    others = {name: new for name, new in merged.added.items() if name != merged.heir}
     passed = [f"{new}={ast.unparse(second.passed[name])}" for name, new in others.items()]
     kernel.replace(second.call, places.launch_text(kernel, changed, passed, keywords))
     kernel.replace(found.statements[0], "")
     if others:
-        notes = {a.arg: a.annotation for a in second.kernel.args.args}
-        said = [
-            f"{n}: {ast.unparse(a)}" if (a := notes[o]) is not None else n
-            for o, n in others.items()
-        ]
-        places.add_parameters(kernel, said)
-    if heir is not None and not _is_mentioned(kernel.launcher, found, added):
+        places.add_parameters(kernel, _with_annotations(second, others))
+    if merged.heir is not None and not _is_mentioned(kernel.launcher, found, merged.added):
         every = (s for s in ast.walk(kernel.launcher) if isinstance(s, ast.Assign))
         kernel.replace(next(s for s in every if _makes(s, found.tensor)), "")
+
+
+def _with_annotations(side: Side, renamed: Mapping[str, str]) -> list[str]:
+    """The new names, with the annotations of the old ones."""
+    notes = {a.arg: a.annotation for a in side.kernel.args.args}
+    return [
+        f"{new}: {ast.unparse(note)}" if (note := notes[old]) is not None else new
+        for old, new in renamed.items()
+    ]
 
 
 # --- the second kernel's text in the first --------------------------------------------------------
 
 
-def _shared_parameters(found: NeighboringLaunches) -> tuple[dict[str, str], dict[str, str]]:
-    """(second's parameters that the first has, too, second's parameters that it gets): their names
-    there."""
+def _merge_parameters(found: NeighboringLaunches, stays: bool) -> MergedParameters:
+    """``stays``: the tensor is needed by others."""
     first, second = found.first, found.second
     known = {(first.passed_text(n), _is_constexpr(first.kernel, n)): n for n in first.passed}
-    reads = second.tensors(second.loads()) - second.tensors(second.stores())
-    inherited, added = {}, {}
+    stored = second.tensors(second.stores())
+    reads = second.tensors(second.loads()) - stored
+    inherited, added = dict[str, str](), dict[str, str]()
     for name in second.passed:
         parts = (second.passed_text(name), _is_constexpr(second.kernel, name))
+        is_handed_on = name in reads and parts[0] == found.tensor
         if parts in known:
             inherited[name] = known[parts]
-        elif not (name in reads and parts[0] == found.tensor) and name in _used_names(
-            second.kernel
-        ):
+        elif not is_handed_on and name in _used_names(second.kernel):
             added[name] = places.fresh(first.kernel, name)
-    return inherited, added
+    in_place = found.tensor in {second.passed_text(n) for n in stored}
+    heir = None
+    if not stays and not in_place:
+        heir = next(n for n in second.passed if n in added and n in stored)
+    return MergedParameters(inherited, added, heir)
 
 
 def _following_statements(
@@ -222,38 +240,45 @@ class _Follows(ast.NodeTransformer):
 
 
 def _neighbors(kernel: Kernel) -> NeighboringLaunches | None:
-    kernels = {
-        n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef) and _is_jit(n)
-    }
+    functions = (n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef))
+    kernels = {function.name: function for function in functions if _is_jit(function)}
     here = places.launch_statement(kernel)
-    blocks = [getattr(n, "body", None) for n in ast.walk(kernel.launcher)]
-    block = next((b for b in blocks if isinstance(b, list) and here in b), None)
-    if here is None or block is None or kernel.source.kernel not in kernels:
+    if here is None or kernel.source.kernel not in kernels:
         return None
-    at = block.index(here)
-    for place in range(at + 1, len(block)):
-        call = block[place].value if isinstance(block[place], ast.Expr) else None
-        match call:
-            case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) if name in kernels:
-                sides = [
-                    side_of(kernel.launcher, kernels[n], c)
-                    for n, c in (
-                        (kernel.source.kernel, kernel.source.launches()[0].call),
-                        (name, call),
-                    )
-                ]
-                if sides[0] is None or sides[1] is None or name == kernel.source.kernel:
-                    return None
-                if sides[0].unknown() or sides[1].unknown():
-                    return None
-                found = _tensor_of(sides[0], sides[1])
-                between = tuple(block[at + 1 : place])
-                return found and NeighboringLaunches(
-                    sides[0], sides[1], (here, block[place]), between, *found
+    following = _following(kernel, here)
+    for place, statement in enumerate(following):
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Subscript(value=ast.Name(id=name))) as call) if (
+                name in kernels
+            ):
+                first = _known_side(
+                    kernel, kernels[kernel.source.kernel], kernel.source.launches()[0].call
                 )
-        if not isinstance(block[place], ast.Assign):
-            return None
+                second = _known_side(kernel, kernels[name], call)
+                if first is None or second is None or name == kernel.source.kernel:
+                    return None
+                found = _tensor_of(first, second)
+                return found and NeighboringLaunches(
+                    first, second, (here, statement), tuple(following[:place]), *found
+                )
+            case ast.Assign():
+                continue
+        return None
     return None
+
+
+def _following(kernel: Kernel, here: ast.stmt) -> list[ast.stmt]:
+    """What stands behind a statement in its block."""
+    for node in ast.walk(kernel.launcher):
+        block = getattr(node, "body", None)
+        if isinstance(block, list) and here in block:
+            return block[block.index(here) + 1 :]
+    return []
+
+
+def _known_side(kernel: Kernel, function: ast.FunctionDef, call: ast.Call) -> Side | None:
+    side = side_of(kernel.launcher, function, call)
+    return side if side is not None and not side.unknown() else None
 
 
 def _is_jit(function: ast.FunctionDef) -> bool:
@@ -339,52 +364,53 @@ def _names(function: Function) -> list[ast.Name]:
 def _plain_store(kernel: Kernel, found: NeighboringLaunches) -> bool:
     first, store = found.first, found.store.value
     assert isinstance(store, ast.Call)
-    nodes = [*ast.walk(first.kernel)]
-    leaves = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
-    atomic = [
-        n
-        for n in nodes
-        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
-    ]
-    mine = first.parameter(found.tensor)
-    inside = {
-        id(n)
-        for part in (*store.args[:2], *(k.value for k in store.keywords))
-        for n in ast.walk(part)
-    }
-    elsewhere = [
-        n for n in nodes if isinstance(n, ast.Name) and n.id == mine and id(n) not in inside
-    ]
-    through = [
-        c
-        for c in (*first.stores(), *first.loads())
-        if c is not store and mine in first.tensors([c])
-    ]
     times = sum(ast.unparse(e) == found.tensor for e in first.passed.values())
-    unknown = atomic or effects.helpers(kernel, first.kernel) or elsewhere or through
-    return len(leaves) == 1 == times and not unknown and operand(store, 1, "value") is not None
+    knows_all = not effects.waits(first.kernel) and not effects.helpers(kernel, first.kernel)
+    return (
+        knows_all
+        and effects.is_straight(first.kernel)
+        and times == 1
+        and not _is_accessed_elsewhere(first, store, first.parameter(found.tensor))
+        and operand(store, 1, "value") is not None
+    )
+
+
+def _is_accessed_elsewhere(first: Side, store: ast.Call, name: str) -> bool:
+    """Something but the store uses the parameter, or an address that was made of it."""
+    parts = (*store.args[:2], *(k.value for k in store.keywords))
+    inside = {id(n) for part in parts for n in ast.walk(part)}
+    named = any(n.id == name and id(n) not in inside for n in _names(first.kernel))
+    accesses = (c for c in (*first.stores(), *first.loads()) if c is not store)
+    return named or any(name in first.tensors([c]) for c in accesses)
 
 
 def _apart(launcher: Function, found: NeighboringLaunches, pointer: str) -> bool:
-    first, second = found.first, found.second
     if not launchers.allocates(launcher, found.tensor):
         return False
-    stored = {n: second.passed_text(n) for n in second.tensors(second.stores())}
-    for name, tensor in stored.items():
-        if tensor == found.tensor:  # in place: where it was read
-            calls = [c for c in second.stores() if name in second.tensors([c])]
-            if any(second.address(operand(c, 0, "pointer")) != pointer for c in calls):
+    second, written = found.second, found.first.tensors(found.first.stores())
+    used = found.first.tensors([*found.first.loads(), *found.first.stores()])
+    for name in second.tensors(second.stores()):
+        if second.passed_text(name) == found.tensor:
+            if not _stores_in_place(second, name, pointer):
                 return False
-        elif not all(
-            launchers.apart(launcher, second.passed[name], first.passed[n])
-            for n in first.tensors([*first.loads(), *first.stores()])
-        ):
+        elif not _lies_apart(launcher, found, name, used):
             return False
     read = {n for n in second.tensors(second.loads()) if second.passed_text(n) != found.tensor}
-    written = first.tensors(first.stores())
-    return all(
-        launchers.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written
-    )
+    return all(_lies_apart(launcher, found, name, written) for name in read)
+
+
+def _stores_in_place(side: Side, name: str, pointer: str) -> bool:
+    """Where it was read."""
+    calls = [c for c in side.stores() if name in side.tensors([c])]
+    return all(side.address(operand(c, 0, "pointer")) == pointer for c in calls)
+
+
+def _lies_apart(
+    launcher: Function, found: NeighboringLaunches, name: str, others: Iterable[str]
+) -> bool:
+    """A tensor of the second meets none of these of the first."""
+    own = found.second.passed[name]
+    return all(launchers.apart(launcher, own, found.first.passed[other]) for other in others)
 
 
 def _is_needed(launcher: Function, found: NeighboringLaunches) -> bool:
@@ -435,10 +461,14 @@ def _dtype(kernel: Kernel, found: NeighboringLaunches) -> str | None:
         case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in TYPES:
             return f"{places.language(kernel)}.{name}"
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(id=name), attr="dtype"):
-            pointers = kernel.pointers().keys()
-            given = [
-                n for n, e in found.first.passed.items() if n in pointers and ast.unparse(e) == name
-            ]
-            others = [n for n in given if n != found.first.parameter(found.tensor)]
-            return f"{others[0]}.dtype.element_ty" if others else None
+            return _dtype_of(kernel, found, name)
+    return None
+
+
+def _dtype_of(kernel: Kernel, found: NeighboringLaunches, tensor: str) -> str | None:
+    """Of a tensor of the launcher that the first kernel has besides what it stores."""
+    mine = found.first.parameter(found.tensor)
+    for name, given in found.first.passed.items():
+        if name in kernel.pointers() and ast.unparse(given) == tensor and name != mine:
+            return f"{name}.dtype.element_ty"
     return None

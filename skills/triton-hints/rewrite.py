@@ -127,13 +127,21 @@ def _steps(
     plain = [one for one in lanes if address.get((one,)) == 1]
     if not plain and not modulo:
         return
-    ends = [terms for terms in _compared(reader, access) if any((one,) in terms for one in plain)]
     inside = [add_terms(reader.terms(n.left), reader.terms(n.right)) for n in modulo]
-    for terms in (address, *ends, *inside):
+    for terms in (address, *_ends(reader, access, plain), *inside):
         for product, count in terms.items():
             is_index = abs(count) == 1 and _is_lane_index(product, modulo)
-            if not is_index and not any(one.key in kernel.pointers() for one in product):
+            if not is_index and not _has_pointer(kernel, product):
                 yield product, count
+
+
+def _ends(reader: TermReader, access: ast.Call, lanes: list[Atom]) -> list[Terms]:
+    """What the mask compares the lanes with."""
+    return [terms for terms in _compared(reader, access) if any((one,) in terms for one in lanes)]
+
+
+def _has_pointer(kernel: Kernel, product: tuple[Atom, ...]) -> bool:
+    return any(one.key in kernel.pointers() for one in product)
 
 
 def _remainders(address: Terms) -> list[ast.BinOp]:
@@ -164,14 +172,17 @@ def _address(kernel: Kernel, reader: TermReader, access: ast.Call) -> Terms:
         return {}
     node, found = access.args[0], Terms()
     ones = {name for name, value in kernel.launched[0].arguments.items() if value == 1}
-    atoms = {one for product in reader.terms(node) for one in product}
-    unknown = any(one.kind == "other" and one.node is None for one in atoms)
+    unknown = any(_is_unknown(product) for product in reader.terms(node))
     for value in _moves(reader, node) if unknown else [node]:
         for product, count in reader.terms(value).items():
             rest = tuple(one for one in product if one.key not in ones)
-            if not any(one.kind == "other" and one.node is None for one in rest):
+            if not _is_unknown(rest):
                 found = add_terms(found, {rest: count})
     return found
+
+
+def _is_unknown(product: tuple[Atom, ...]) -> bool:
+    return any(one.kind == "other" and one.node is None for one in product)
 
 
 def _moves(reader: TermReader, node: ast.expr) -> list[ast.expr]:

@@ -144,18 +144,12 @@ def _meet(load: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
 
 
 def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[HoistedLoads]:
-    ends = bounds(loop)
-    stores = [n for name in WRITES for n in find_calls(loop, name)]
+    ends, stores = bounds(loop), [n for name in WRITES for n in find_calls(loop, name)]
     if ends is None or not stores or not all(is_quiet(s, stores=True) for s in loop.body):
         return
-    changing = names_in(loop.target).union(*(stored_names(s) for s in loop.body))
-    loads = [
-        s
-        for s in loop.body
-        if isinstance(s, ast.Assign) and _is_load(s) and _fits(kernel, loop, s, changing)
-    ]
-    pure = all(e is None or is_pure(e) for e in ends)
-    if not loads or not pure or not _goes_up(kernel, ends[2]):
+    loads = _steady_loads(kernel, loop)
+    is_pure_range = all(e is None or is_pure(e) for e in ends)
+    if not loads or not is_pure_range or not _goes_up(kernel, ends[2]):
         return
     first, end = ends[0], kernel.text(ends[1])
     claims = [
@@ -168,6 +162,13 @@ def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[HoistedLoads]:
     ]
     guard = f"{end} > {kernel.text(first) if first is not None else 0}"
     yield HoistedLoads(tuple(loads), loop, tuple(claims), guard)
+
+
+def _steady_loads(kernel: Kernel, loop: ast.For) -> list[ast.Assign]:
+    """Loads of which nothing changes in the loop."""
+    changing = names_in(loop.target).union(*(stored_names(s) for s in loop.body))
+    assignments = (s for s in loop.body if isinstance(s, ast.Assign))
+    return [s for s in assignments if _is_load(s) and _fits(kernel, loop, s, changing)]
 
 
 def _fits(kernel: Kernel, loop: ast.For, load: ast.Assign, changing: set[str]) -> bool:

@@ -60,9 +60,15 @@ def _fits(kernel: Kernel, loop: ast.For) -> bool:
         return False  # so few rounds are unrolled
     if ast.unparse(loop.iter.func).endswith("static_range") or find_calls(loop, "dot"):
         return False
-    inner = any(isinstance(n, ast.For) for statement in loop.body for n in ast.walk(statement))
+    is_quiet_loop = all(is_quiet(statement) for statement in loop.body)
+    return is_quiet_loop and _loads_different_places(loop) and not _has_inner_loop(loop)
+
+
+def _loads_different_places(loop: ast.For) -> bool:
     changing = {*stored_names(loop)}
-    loads = [
-        load for load in find_calls(loop, "load") if load.args and names_in(load.args[0]) & changing
-    ]
-    return bool(loads) and not inner and all(is_quiet(statement) for statement in loop.body)
+    loads = [load for load in find_calls(loop, "load") if load.args]
+    return any(names_in(load.args[0]) & changing for load in loads)
+
+
+def _has_inner_loop(loop: ast.For) -> bool:
+    return any(isinstance(n, ast.For) for statement in loop.body for n in ast.walk(statement))

@@ -93,7 +93,7 @@ def _grid_to_loop_over(kernel: Kernel) -> tuple[str, ...] | None:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
-    waits, axes = _waits(kernel), _asked_axes(kernel)
+    waits, axes = effects.waits(kernel.function), effects.asked_axes(kernel.function)
     grids = [one.grid for one in kernel.launched]
     rank, askers = len(match.data.grid), effects.calls_that_may(kernel, ASKING)
     fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
@@ -113,7 +113,7 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
         ),
         proof(
             "a program runs from its first statement to its last",
-            not _leaves_early(kernel),
+            effects.is_straight(kernel.function) and not _leaves_a_loop(kernel),
             "no return, no while, no function in it",
         ),
         proof(
@@ -134,25 +134,8 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     ]  # fmt: skip
 
 
-def _waits(kernel: Kernel) -> list[str]:
-    """Names of the atomic operations and the assembly in the kernel."""
-    return [
-        n.attr
-        for n in ast.walk(kernel.function)
-        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
-    ]
-
-
-def _leaves_early(kernel: Kernel) -> bool:
-    leaving = ast.Return | ast.While | ast.Break | ast.Continue | ast.FunctionDef
-    return any(
-        isinstance(n, leaving) for n in ast.walk(kernel.function) if n is not kernel.function
-    )
-
-
-def _asked_axes(kernel: Kernel) -> set[int]:
-    calls = (find_calls(kernel.function, name) for name in ("program_id", "num_programs"))
-    return {axis_of(call) for some in calls for call in some}
+def _leaves_a_loop(kernel: Kernel) -> bool:
+    return any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(kernel.function))
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:

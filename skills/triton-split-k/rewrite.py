@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.cost.operations import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import (
-    axis_of,
     find_calls,
     is_set,
     names_in,
@@ -58,22 +57,8 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
     found: SplittableProduct = match.data
-    nodes = [*ast.walk(kernel.function)]
-    others = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
-    atomic = [
-        n
-        for n in nodes
-        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
-    ]
-    rank = len(found.grid)
-    asked = {
-        axis_of(c)
-        for name in ("program_id", "num_programs")
-        for c in find_calls(kernel.function, name)
-    }
+    rank, asked = len(found.grid), effects.asked_axes(kernel.function)
     carried = _carried_names(kernel, found)
-    helpers = effects.helpers(kernel, kernel.function)
-    grids = [one.grid for one in kernel.launched]
     return [
         places.only_launch(kernel),
         proof(
@@ -93,9 +78,7 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
         ),
         proof(
             "the kernel writes nothing else, and runs to its end",
-            len(find_calls(kernel.function, "store")) == 1 == len(others)
-            and not atomic
-            and not helpers,
+            _does_nothing_else(kernel),
             "one tl.store, no atomic operation, no return",
         ),
         proof(
@@ -105,12 +88,27 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
         ),
         proof(
             "the grid has room for another axis",
-            asked <= set(range(rank))
-            and all(g is not None and tuple(g[rank:]) in ((), (1,)) for g in grids)
-            and places.launch_statement(kernel) is not None,
+            asked <= set(range(rank)) and _has_free_axis(kernel, rank),
             f"it has {rank}, and the kernel asks for {', '.join(sorted(map(str, asked)))}",
         ),
     ]
+
+
+def _does_nothing_else(kernel: Kernel) -> bool:
+    function = kernel.function
+    return (
+        len(find_calls(function, "store")) == 1
+        and effects.is_straight(function)
+        and not effects.waits(function)
+        and not effects.helpers(kernel, function)
+    )
+
+
+def _has_free_axis(kernel: Kernel, rank: int) -> bool:
+    """No launch uses the axis behind the first ``rank``, and what a launch returns is not used."""
+    grids = [one.grid for one in kernel.launched]
+    is_free = all(grid is not None and tuple(grid[rank:]) in ((), (1,)) for grid in grids)
+    return is_free and places.launch_statement(kernel) is not None
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
@@ -181,14 +179,32 @@ def _launch(
 
 def _find_product(kernel: Kernel) -> SplittableProduct | None:
     body = kernel.function.body
-    loops = [s for s in body if isinstance(s, ast.For)]
+    loops, stores = [s for s in body if isinstance(s, ast.For)], _store_statements(kernel)
     grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
-    stores = [
-        c for s in body if isinstance(s, ast.Expr) for c in find_calls(s, "store") if s.value is c
-    ]
     if len(loops) != 1 or len(stores) != 1 or grid is None or kernel.source.configs() is not None:
         return None
-    match loops[0]:
+    (loop,), (store,) = loops, stores
+    bounds, adding, base = _bounds(loop), _only_sum_of(loop), _base(store)
+    if bounds is None or adding is None or base is None:
+        return None
+    extent, block = bounds
+    if block not in kernel.source.constexprs() or base.id not in kernel.pointers():
+        return None
+    total, dtype = adding[1], kernel.pointers()[base.id].dtype
+    after = body[body.index(loop) + 1 :]
+    casts = tuple(s for s in after if isinstance(s, ast.Assign) and _is_sum(s.value, total, dtype))
+    return SplittableProduct(loop, extent, block, total, adding[0], store, casts, base.id, grid)
+
+
+def _store_statements(kernel: Kernel) -> list[ast.Call]:
+    """Calls of ``tl.store`` at the top of the kernel."""
+    statements = [s for s in kernel.function.body if isinstance(s, ast.Expr)]
+    return [call for s in statements for call in find_calls(s, "store") if s.value is call]
+
+
+def _bounds(loop: ast.For) -> tuple[str, str] | None:
+    """(extent, block) of ``for k in range(0, extent, block)``."""
+    match loop:
         case ast.For(
             target=ast.Name(),
             iter=ast.Call(
@@ -196,23 +212,13 @@ def _find_product(kernel: Kernel) -> SplittableProduct | None:
             ),
             orelse=[],
         ) if ast.unparse(func).split(".")[-1] == "range":
-            pass
-        case _:
-            return None
-    sums = [(s, name) for s in loops[0].body if (name := _sum_of(s)) is not None]
-    if len(sums) != 1 or block not in kernel.source.constexprs():
-        return None
-    base = _base(stores[0])
-    if base is None or base.id not in kernel.pointers():
-        return None
-    dtype = kernel.pointers()[base.id].dtype
-    after = body[body.index(loops[0]) + 1 :]
-    casts = tuple(
-        s for s in after if isinstance(s, ast.Assign) and _is_sum(s.value, sums[0][1], dtype)
-    )
-    return SplittableProduct(
-        loops[0], extent, block, sums[0][1], sums[0][0], stores[0], casts, base.id, grid
-    )
+            return extent, block
+    return None
+
+
+def _only_sum_of(loop: ast.For) -> tuple[ast.stmt, str] | None:
+    sums = [(s, name) for s in loop.body if (name := _sum_of(s)) is not None]
+    return sums[0] if len(sums) == 1 else None
 
 
 def _base(store: ast.Call) -> ast.Name | None:
@@ -303,23 +309,24 @@ def _only_sum(kernel: Kernel, found: SplittableProduct) -> bool:
         for s in found.casts
         if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
     }
-    direct = _is_sum(value, found.total, kernel.pointers()[found.pointer].dtype) or (
-        isinstance(value, ast.Name) and value.id in names
-    )
-    inside = {id(n) for s in (found.loop, *found.casts) for n in ast.walk(s)}
-    inside |= {id(n) for n in ast.walk(value)} if value is not None else set()
-    uses = [
-        n
+    is_cast = isinstance(value, ast.Name) and value.id in names
+    if not is_cast and not _is_sum(value, found.total, kernel.pointers()[found.pointer].dtype):
+        return False
+    return len(names) == len(found.casts) and not _is_read_elsewhere(kernel, found, names, value)
+
+
+def _is_read_elsewhere(
+    kernel: Kernel, found: SplittableProduct, names: set[str], stored: ast.expr | None
+) -> bool:
+    """Something but the loop, the casts and the store uses the sum, or sets it among these."""
+    own = [found.loop, *found.casts, *([stored] if stored is not None else [])]
+    inside = {id(n) for part in own for n in ast.walk(part)}
+    body = [s for s in kernel.function.body if s not in found.casts]
+    statements = {id(n) for s in body for n in ast.walk(s)}
+    return any(
+        id(n) not in inside and not (is_set(n) and id(n) in statements)
         for n in ast.walk(kernel.function)
         if isinstance(n, ast.Name) and n.id in names | {found.total}
-    ]
-    body = [s for s in kernel.function.body if s not in found.casts]
-    return (
-        direct
-        and len(names) == len(found.casts)
-        and all(
-            id(n) in inside or (is_set(n) and any(n in ast.walk(s) for s in body)) for n in uses
-        )
     )
 
 

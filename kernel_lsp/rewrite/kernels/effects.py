@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import Function, stored_names
+from kernel_lsp.rewrite.kernels.source import Function, axis_of, find_calls, stored_names
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 LOUD = ("store", "atomic", "barrier", "assert", "print", "asm", "tensormap", "assume")
@@ -81,3 +81,25 @@ def helpers(kernel: Kernel, function: Function) -> list[str]:
         if not method and (not isinstance(base, ast.Name) or base.id not in own):
             found.append(ast.unparse(call.func))
     return found
+
+
+def waits(function: Function) -> list[str]:
+    """Names of the atomic operations and the assembly of a kernel."""
+    return [
+        n.attr
+        for n in ast.walk(function)
+        if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
+    ]
+
+
+def is_straight(function: Function) -> bool:
+    """A program runs from the first statement to the last: no return, no while, no function in
+    it."""
+    leaving = ast.Return | ast.While | ast.FunctionDef
+    return not any(isinstance(n, leaving) for n in ast.walk(function) if n is not function)
+
+
+def asked_axes(function: Function) -> set[int]:
+    """Axes of the grid that a kernel asks for."""
+    calls = (find_calls(function, name) for name in ("program_id", "num_programs"))
+    return {axis_of(call) for some in calls for call in some}
