@@ -38,33 +38,38 @@ TYPES = ("dtype", "element_ty", "type", "shape")
 def find_visible_size(kernel: Kernel, block: str, *, of_grid: bool) -> str | None:
     """The text of the place; None: nothing of what the kernel writes shows the size of the
     block."""
-    for call in _handed_on(kernel, block):
-        return _describe_node(call)
+    return next(map(_describe_node, _visible_places(kernel, block, of_grid=of_grid)), None)
+
+
+def _visible_places(kernel: Kernel, block: str, *, of_grid: bool) -> Iterator[ast.AST]:
+    yield from _handed_on(kernel, block)
     cut = _Cut(kernel.function, block)
-    for branch in _of_one_block(cut):
-        return _describe_node(branch.test)
+    yield from (branch.test for branch in _of_one_block(cut))
+    writes = _own_writes(kernel, cut, of_grid=of_grid)
+    yield from _telling_accesses(cut, writes)
+    if of_grid:
+        yield from _counting(cut, kernel.function)
+    for some in _of_some_blocks(kernel.function, block, of_grid=of_grid):
+        yield some.test
+    yield from _reduced_writes(kernel.function, block, writes, of_grid=of_grid)
+
+
+def _own_writes(kernel: Kernel, cut: _Cut, *, of_grid: bool) -> list[ast.Call]:
+    """All writes but those of partial results that the launcher puts together."""
     stores = find_calls(kernel.function, "store")
-    kept = [store for store in stores if not (of_grid and _is_put_together(kernel, cut, store))]
-    writes = [
-        c
-        for name in WRITES
-        for c in find_calls(kernel.function, name)
-        if c not in stores or c in kept
-    ]
-    for access in (*find_calls(kernel.function, "load"), *writes):
+    partial = [store for store in stores if of_grid and _is_put_together(kernel, cut, store)]
+    return [c for name in WRITES for c in find_calls(kernel.function, name) if c not in partial]
+
+
+def _telling_accesses(cut: _Cut, writes: list[ast.Call]) -> Iterator[ast.Call]:
+    """Those whose address tells a block's number; then writes of what tells it."""
+    for access in (*find_calls(cut.function, "load"), *writes):
         if access.args and cut.tells(access.args[0]):
-            return _describe_node(access)
+            yield access
     for write in writes:
         value = operand(write, 1, "value")
         if value is not None and cut.tells(value, lanes=True):
-            return _describe_node(write)
-    if of_grid and (counted := next(_counting(cut, kernel.function), None)) is not None:
-        return _describe_node(counted)
-    for some in _of_some_blocks(kernel.function, block, of_grid=of_grid):
-        return _describe_node(some.test)
-    return next(
-        map(_describe_node, _reduced_writes(kernel.function, block, writes, of_grid=of_grid)), None
-    )
+            yield write
 
 
 class _Cut:
@@ -110,32 +115,35 @@ class _Cut:
         if ast.unparse(node) in self.numbers:
             return True
         match node:
-            case ast.Name(id=name) if name not in seen:
-                values = assignments(self.function).get(name, ())
-                return any(
-                    self.tells(v, seen | {name}, lanes=lanes) for v in values if not _is_range(v)
-                )
+            case ast.Name(id=name):
+                return name not in seen and self._is_set_by_telling(name, seen, lanes=lanes)
             case ast.Compare(left=left, comparators=[*others]):
                 return any(self._draws(side, seen) for side in (left, *others))
-            case ast.Name() | ast.Constant():
-                return False
-            case ast.Attribute(attr=name) if name in TYPES:
-                return False
-            case ast.BinOp(op=ast.Mult(), left=left, right=right) if self._cut((left, right)):
-                return False
             case ast.BinOp(op=ast.FloorDiv(), left=left, right=right) if self._depends(right):
-                return (
-                    isinstance(right, ast.Name) and right.id == self.block and self._depends(left)
-                )
-            case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right) if lanes and all(
-                map(self._depends, (left, right))
-            ):
-                lanes = False  # a lane's place in the axis
+                return _is_name(right, self.block) and self._depends(left)
+            case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right):
+                # What both sides depend on is a lane's place in the axis.
+                lanes = lanes and not (self._depends(left) and self._depends(right))
             case ast.Call() if find_calls(node, "arange") == [node]:
                 return lanes and self._depends(node)
-            case ast.Call(func=ast.Attribute(attr="load")):
-                return False  # its address is asked for itself
+        if self._is_silent(node):
+            return False
         return any(self.tells(child, seen, lanes=lanes) for child in _operands(node))
+
+    def _is_set_by_telling(self, name: str, seen: frozenset[str], *, lanes: bool) -> bool:
+        values = assignments(self.function).get(name, ())
+        return any(self.tells(v, seen | {name}, lanes=lanes) for v in values if not _is_range(v))
+
+    def _is_silent(self, node: ast.expr) -> bool:
+        """It tells nothing, or is asked for itself: the address of a load."""
+        match node:
+            case ast.Constant() | ast.Call(func=ast.Attribute(attr="load")):
+                return True
+            case ast.Attribute(attr=name):
+                return name in TYPES
+            case ast.BinOp(op=ast.Mult(), left=left, right=right):
+                return self._cut((left, right))
+        return False
 
     def _draws(self, node: ast.expr, seen: frozenset[str]) -> bool:
         """Random numbers are compared, of a seed that tells the block or a lane's place inside of
@@ -169,18 +177,25 @@ def _of_some_blocks(
     """Branches by what was reduced over one block, that write, or in a program of one block end it
     or set anything; what a loop goes on with may be set by what each of its blocks has."""
     reductions = {id(call) for call in Reach(function, block).reductions()}
-    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
-    for part in (function,) if of_grid else loops:
+    for part in (function,) if of_grid else _loops_over(function, block):
         made = _made_of(part, reductions)
         for branch in (n for n in ast.walk(part) if isinstance(n, ast.If | ast.While)):
-            ends = any(
-                isinstance(n, ast.Return | ast.Break | ast.Continue) for n in ast.walk(branch)
-            )
-            writes = any(find_calls(branch, name) for name in WRITES)
-            if (writes or ends or (of_grid and stored_names(branch))) and _comes(
-                branch.test, reductions, made
-            ):
+            acts = _writes_or_ends(branch) or (of_grid and stored_names(branch))
+            if acts and _comes(branch.test, reductions, made):
                 yield branch
+
+
+def _loops_over(function: Function, block: str) -> list[ast.For]:
+    loops = (n for n in ast.walk(function) if isinstance(n, ast.For))
+    return [loop for loop in loops if block in names_in(loop.iter)]
+
+
+def _writes_or_ends(branch: ast.AST) -> bool:
+    """It writes to memory, or ends a program or a loop."""
+    ending = ast.Return | ast.Break | ast.Continue
+    return any(isinstance(n, ending) for n in ast.walk(branch)) or any(
+        find_calls(branch, name) for name in WRITES
+    )
 
 
 def _counting(cut: _Cut, function: Function) -> Iterator[ast.Call]:
@@ -211,6 +226,10 @@ def _plain(node: ast.expr) -> ast.expr:
     return node
 
 
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
 def _is_range(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
         "range",
@@ -235,21 +254,25 @@ def _reduced_writes(
     """Writes of what was reduced over one block, or where that says to, and that no later block
     goes on with, nor an atomic operation."""
     reductions = {id(call) for call in Reach(function, block).reductions()}
-    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
+    loops = _loops_over(function, block)
     for write in writes:
-        atomic = not find_calls(write, "store")
-        value = operand(write, 1, "val" if atomic else "value")
-        mask = operand(write, 2, "mask")
         around = [loop for loop in loops if any(n is write for n in ast.walk(loop))]
         for part in (function,) if of_grid else around:
-            made = _made_of(part, reductions)
-            for given in (
-                one for one in (value, mask) if one is not None and _comes(one, reductions, made)
-            ):
-                if given is value and atomic and not totals.is_visible(write, part, reductions):
-                    continue
+            for given in _reduced_operands(write, part, reductions):
                 if of_grid or not sources(part, given, names=_of_data) & handed_on(part.body):
                     yield write
+
+
+def _reduced_operands(
+    write: ast.Call, part: Function | ast.For, reductions: set[int]
+) -> list[ast.expr]:
+    """Value and mask of a write, where they come from a reduction that its result shows."""
+    is_atomic = not find_calls(write, "store")
+    value = operand(write, 1, "val" if is_atomic else "value")
+    hidden = is_atomic and not totals.is_visible(write, part, reductions)
+    asked = [None if hidden else value, operand(write, 2, "mask")]
+    made = _made_of(part, reductions)
+    return [one for one in asked if one is not None and _comes(one, reductions, made)]
 
 
 def _made_of(part: Function | ast.For, calls: set[int]) -> set[str]:

@@ -83,41 +83,51 @@ class BlockParameter:
 
 def adjustable(kernel: Kernel) -> list[BlockParameter]:
     """Every block size of the kernel that a rewrite may change, in the order of its parameters."""
-    found: list[BlockParameter] = []
     if not kernel.source.launches():
-        return found  # whose grid nobody sees
-    for name in kernel.source.constexprs():
-        why = _use(kernel, name)
-        if why is None:
-            continue
-        moving = Moving(kernel.function, name)
-        if not _moves(kernel.function, moving):
-            continue
-        if block_visibility.find_visible_size(kernel, name, of_grid=why == OF_GRID) is not None:
-            continue
-        masked, least = _is_masked(kernel.function, name, moving), _least(kernel)
-        if kernel.source.configs() is not None:
-            values = {
-                config[name] for one in kernel.launched for config in one.configs if name in config
-            }
-            if values and follows(kernel, name, why, None):
-                found.append(BlockParameter(name, max(values), masked, (), why, least=least))
-        elif name in heuristics.decided_names(kernel):
-            # Today's heuristic follows the size at hand; without masks a constant may fit today's
-            # alone.
-            if (
-                masked
-                and heuristics.may_be_constant(kernel, name)
-                and follows(kernel, name, why, None)
-            ):
-                value = int(kernel.launched[0].constants[name])
-                found.append(
-                    BlockParameter(name, value, masked, (), why, decided=True, least=least)
-                )
-        elif (places := _places(kernel, name, why)) is not None:
-            value = int(kernel.launched[0].constants[name])
-            found.append(BlockParameter(name, value, masked, tuple(places), why, least=least))
-    return found
+        return []  # whose grid nobody sees
+    found = (_adjustable(kernel, name) for name in kernel.source.constexprs())
+    return [one for one in found if one is not None]
+
+
+def _adjustable(kernel: Kernel, name: str) -> BlockParameter | None:
+    why = _use(kernel, name)
+    if why is None:
+        return None
+    moving = Moving(kernel.function, name)
+    if not _moves(kernel.function, moving):
+        return None
+    if block_visibility.find_visible_size(kernel, name, of_grid=why == OF_GRID) is not None:
+        return None
+    masked = _is_masked(kernel.function, name, moving)
+    if kernel.source.configs() is not None:
+        return _of_configs(kernel, name, why, masked)
+    if name in heuristics.decided_names(kernel):
+        return _of_heuristic(kernel, name, why, masked)
+    places = _places(kernel, name, why)
+    if places is None:
+        return None
+    value, least = int(kernel.launched[0].constants[name]), _least(kernel)
+    return BlockParameter(name, value, masked, tuple(places), why, least=least)
+
+
+def _of_configs(kernel: Kernel, name: str, why: str, masked: bool) -> BlockParameter | None:
+    """What autotune chooses from."""
+    configs = [config for one in kernel.launched for config in one.configs]
+    values = {config[name] for config in configs if name in config}
+    if not values or not follows(kernel, name, why, None):
+        return None
+    return BlockParameter(name, max(values), masked, (), why, least=_least(kernel))
+
+
+def _of_heuristic(kernel: Kernel, name: str, why: str, masked: bool) -> BlockParameter | None:
+    """Today's heuristic follows the size at hand; without masks a constant may fit today's
+    alone."""
+    if not masked or not heuristics.may_be_constant(kernel, name):
+        return None
+    if not follows(kernel, name, why, None):
+        return None
+    value, least = int(kernel.launched[0].constants[name]), _least(kernel)
+    return BlockParameter(name, value, masked, (), why, decided=True, least=least)
 
 
 # --- in the kernel ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.kernels import launch_constants, launchers, places
 from kernel_lsp.rewrite.kernels.source import find_assignments, sources
 from kernel_lsp.rewrite.kernels.terms import Atom, Terms
-from kernel_lsp.rewrite.kernels.tiles import MemoryTile, Tiles
+from kernel_lsp.rewrite.kernels.tiles import BlockAxis, MemoryTile, Tiles
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 ITEMSIZE = {"float16": 2, "bfloat16": 2, "float32": 4}
@@ -54,40 +54,50 @@ def describe_tile(
 ) -> DescribedTile | None:
     """None: it is no tile, or one of which a descriptor could not be told."""
     tile = tiles.tile(call, stores=stores)
-    if (
-        isinstance(tile, str)
-        or not _is_always(tiles, call)
-        or not all(map(tiles.begins_blocks, tile.axes))
-    ):
+    if isinstance(tile, str) or not _is_always(tiles, call):
+        return None
+    if not all(map(tiles.begins_blocks, tile.axes)):
         return None
     rows, columns = tile.axes
     transposed = _unit(kernel, columns.stride) is None
     axes = (columns, rows) if transposed else (rows, columns)
     unit, tensor = _unit(kernel, axes[1].stride), places.argument(kernel, tile.pointer)
-    shape = [_number(kernel, a.extent) if a.extent else _size(kernel, a.block) for a in axes]
-    strides, block = (
-        [_launcher_text(kernel, axes[0].stride)],
-        [_size(kernel, a.block) for a in axes],
-    )
-    corner = [_corner(tiles, a.start, call) for a in axes]
-    if tile.batch is not None:
-        grid, stride = tile.batch
-        shape, strides, block = (
-            [_programs(kernel, grid), *shape],
-            [_launcher_text(kernel, stride), *strides],
-            ["1", *block],
-        )
-        corner.insert(0, _corner(tiles, {(Atom("program", str(grid)),): 1}, call))
     itemsize = ITEMSIZE.get(kernel.pointers()[tile.pointer].dtype)
-    if not isinstance(tensor, ast.Name) or itemsize is None or unit is None:
-        return None
-    entries = [
-        tuple(t for t in texts if t is not None) for texts in (shape, strides, block, corner)
-    ]
-    if list(map(len, entries)) != list(map(len, (shape, strides, block, corner))):
+    entries = _entries(kernel, tiles, tile, axes)
+    if not isinstance(tensor, ast.Name) or itemsize is None or unit is None or entries is None:
         return None
     made = DescribedTile(tile, tensor.id, itemsize, transposed, unit, *entries)
     return made if _fits(kernel, made) else None
+
+
+Texts = tuple[str, ...]
+
+
+def _entries(
+    kernel: Kernel, tiles: Tiles, tile: MemoryTile, axes: tuple[BlockAxis, BlockAxis]
+) -> tuple[Texts, Texts, Texts, Texts] | None:
+    """(shape, strides, block, corner) in the launcher's words; None where one cannot be said.
+    ``axes``: as they lie in memory."""
+    shape = [_number(kernel, a.extent) if a.extent else _size(kernel, a.block) for a in axes]
+    strides = [_launcher_text(kernel, axes[0].stride)]
+    block = [_size(kernel, a.block) for a in axes]
+    corner = [_corner(tiles, a.start, tile.call) for a in axes]
+    if tile.batch is not None:
+        grid, stride = tile.batch
+        shape.insert(0, _programs(kernel, grid))
+        strides.insert(0, _launcher_text(kernel, stride))
+        block.insert(0, "1")
+        corner.insert(0, _corner(tiles, {(Atom("program", str(grid)),): 1}, tile.call))
+    said = [_all_said(texts) for texts in (shape, strides, block, corner)]
+    first, second, third, fourth = said
+    if first is None or second is None or third is None or fourth is None:
+        return None
+    return first, second, third, fourth
+
+
+def _all_said(texts: list[str | None]) -> Texts | None:
+    known = tuple(text for text in texts if text is not None)
+    return known if len(known) == len(texts) else None
 
 
 def _fits(kernel: Kernel, one: DescribedTile) -> bool:

@@ -99,7 +99,7 @@ def is_straight(function: Function) -> bool:
     return not any(isinstance(n, leaving) for n in ast.walk(function) if n is not function)
 
 
-def asked_axes(function: Function) -> set[int]:
+def asked_axes(function: Function) -> set[int | None]:
     """Axes of the grid that a kernel asks for."""
     calls = (find_calls(function, name) for name in ("program_id", "num_programs"))
     return {axis_of(call) for some in calls for call in some}

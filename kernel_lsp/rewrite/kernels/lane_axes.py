@@ -108,21 +108,23 @@ class Reach:
         if name == "arange":
             own = any(self.block in names_in(one) for one in given)
             return LaneAxes(1, frozenset({0} if own else ()))
-        if name in SHAPES and given and isinstance(given[0], ast.Tuple | ast.List):
-            sizes = given[0].elts
-            return LaneAxes(
-                len(sizes), frozenset(i for i, s in enumerate(sizes) if self.block in names_in(s))
-            )
-        if name == "load" and given:
-            return self.of(given[0])
+        return self._of_arguments(name, call, given) if given else self._together(given)
+
+    def _of_arguments(self, name: str, call: ast.Call, given: list[ast.expr]) -> LaneAxes:
+        first = given[0]
+        if name in SHAPES and isinstance(first, ast.Tuple | ast.List):
+            own = (i for i, size in enumerate(first.elts) if self.block in names_in(size))
+            return LaneAxes(len(first.elts), frozenset(own))
+        if name == "load":
+            return self.of(first)
         if name == "dot" and len(given) > 1:
-            left, right = self.of(given[0]), self.of(given[1])
+            left, right = self.of(first), self.of(given[1])
             axes = (left.axes & {0}) | (right.axes & {1})
             return LaneAxes(2, axes).with_(self._together(given[2:]))
         if name == "trans" and len(given) == 1:
-            return _swap_axes(self.of(given[0]))
-        if name in AXES and AXES[name] is None and given:
-            return _without(self.of(given[0]), call)
+            return _swap_axes(self.of(first))
+        if name in AXES and AXES[name] is None:
+            return _without(self.of(first), call)
         return self._together(given)
 
 

@@ -223,23 +223,12 @@ def _describe_launch(
     configs: tuple[dict[str, Any], ...] = (),
     chosen: frozenset[str] | set[str] = frozenset(),
 ) -> Launched:
-    signature = inspect.signature(kernel.fn)
-    names = tuple(signature.parameters)
     constexprs = {n for n, note in kernel.fn.__annotations__.items() if "constexpr" in str(note)}
-    given = {
-        **dict(zip(names, args, strict=False)),
-        **{k: v for k, v in kwargs.items() if k in names},
-    }
-    filled = {
-        name: given.get(name, parameter.default)
-        for name, parameter in signature.parameters.items()
-        if name in given or parameter.default is not inspect.Parameter.empty
-    }
+    filled = _filled(kernel, args, kwargs)
     grid = kwargs.get("grid")
     if callable(grid):
-        grid = (
-            None if chosen else grid({**filled, **{k: kwargs[k] for k in OPTIONS if k in kwargs}})
-        )
+        options = {name: kwargs[name] for name in OPTIONS if name in kwargs}
+        grid = None if chosen else grid({**filled, **options})
     return Launched(
         kernel=kernel.fn.__qualname__,
         arguments={n: _describe_value(v, owners) for n, v in filled.items() if n not in constexprs},
@@ -248,6 +237,18 @@ def _describe_launch(
         options={name: kwargs[name] for name in OPTIONS if isinstance(kwargs.get(name), int)},
         configs=configs,
     )
+
+
+def _filled(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The kernel's parameters with what they are given, or their defaults."""
+    parameters = inspect.signature(kernel.fn).parameters
+    given = dict(zip(parameters, args, strict=False))
+    given |= {name: value for name, value in kwargs.items() if name in parameters}
+    return {
+        name: given.get(name, parameter.default)
+        for name, parameter in parameters.items()
+        if name in given or parameter.default is not inspect.Parameter.empty
+    }
 
 
 def _as_tuple(grid: Any) -> tuple[Any, ...]:

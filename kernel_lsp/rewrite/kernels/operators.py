@@ -39,14 +39,10 @@ def operator_of(tree: ast.Module, launcher: str) -> AutogradOperator | None:
     if found is None or not any(ast.unparse(base) in FUNCTIONS for base in found.bases):
         return None
     methods = {n.name: n for n in found.body if isinstance(n, ast.FunctionDef)}
-    static = [
-        m
-        for m in methods.values()
-        if any(ast.unparse(d) == "staticmethod" for d in m.decorator_list)
-    ]
-    if methods.get("forward") not in static or methods[method] not in static:
+    forward = methods.get("forward")
+    if forward is None or not _is_static(forward) or not _is_static(methods[method]):
         raise RewriteError(f"{name} has no static forward of its own", "write it as @staticmethod")
-    forward, given = methods["forward"], methods["forward"].args
+    given = forward.args
     if given.vararg or given.kwonlyargs or given.kwarg:
         raise RewriteError(
             f"{name}.forward takes starred or keyword arguments, which {name}.apply is not given "
@@ -57,6 +53,10 @@ def operator_of(tree: ast.Module, launcher: str) -> AutogradOperator | None:
     return AutogradOperator(
         name, forward, methods[method], tuple(own if "setup_context" in methods else own[1:])
     )
+
+
+def _is_static(method: ast.FunctionDef) -> bool:
+    return any(ast.unparse(d) == "staticmethod" for d in method.decorator_list)
 
 
 def applying(operator: AutogradOperator, entry: str, copied: list[str]) -> str:

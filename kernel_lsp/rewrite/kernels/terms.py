@@ -123,21 +123,16 @@ class TermReader:
                 if _binds(earlier, name):
                     plain = isinstance(earlier, ast.Assign | ast.AnnAssign | ast.AugAssign)
                     return earlier if plain else None
-            if isinstance(parent, ast.While) or (
-                isinstance(parent, ast.For) and node is not parent.iter
-            ):
-                if any(_binds(inside, name) for inside in (*parent.body, *parent.orelse)):
+            if _is_repeated(parent, node):
+                if _binds_in_rounds(parent, name):
                     return None  # it may be what an earlier round has left
                 if isinstance(parent, ast.For) and _binds(parent.target, name):
                     return parent if _is_name(parent.target, name) else None
             if isinstance(parent, ast.Lambda) and any(a.arg == name for a in parent.args.args):
                 return None
             node = parent
-        every = (
-            *self.function.args.posonlyargs,
-            *self.function.args.args,
-            *self.function.args.kwonlyargs,
-        )
+        given = self.function.args
+        every = (*given.posonlyargs, *given.args, *given.kwonlyargs)
         return next((a for a in every if a.arg == name), None)
 
     def is_bound(self, name: str) -> bool:
@@ -347,6 +342,18 @@ def _before(parent: ast.AST, node: ast.AST) -> list[ast.stmt]:
             place = next(i for i, one in enumerate(block) if one is node)
             return [one for one in block[:place] if isinstance(one, ast.stmt)]
     return []
+
+
+def _is_repeated(parent: ast.AST, node: ast.AST) -> bool:
+    """A loop that runs the node in every round."""
+    return isinstance(parent, ast.While) or (
+        isinstance(parent, ast.For) and node is not parent.iter
+    )
+
+
+def _binds_in_rounds(loop: ast.AST, name: str) -> bool:
+    assert isinstance(loop, ast.For | ast.While)
+    return any(_binds(inside, name) for inside in (*loop.body, *loop.orelse))
 
 
 def _binds(node: ast.AST, name: str) -> bool:

@@ -33,6 +33,9 @@ UNIQUE = ("at ", " of line ", "loop:")
 """In keys of numbers that may be others at another place, or in another turn of a loop."""
 
 
+NO_END = "an axis does not end at a parameter of the kernel"
+
+
 @dataclass(frozen=True, slots=True)
 class BlockAxis:
     """The indexes ``start + arange(0, block)``."""
@@ -104,25 +107,28 @@ class Tiles(TermReader):
 
     def _advanced(self, name: str, at: ast.AST) -> Terms | None:
         """What a name is in a turn of the loop that adds the same to it in each, once."""
-        inner, loop = at, self.parent(at)
-        while not (isinstance(loop, ast.For) and inner in loop.body and name in stored_names(loop)):
-            if loop is self.function:
-                return None
-            inner, loop = loop, self.parent(loop)
-        said, times = bounds(loop), stored_names(loop)
-        adds = [s for s in loop.body if isinstance(s, ast.AugAssign) and name in names_in(s.target)]
-        if said is None or not isinstance(loop.target, ast.Name) or len(adds) != 1 or loop.orelse:
+        loop = self._loop_that_sets(name, at)
+        said = bounds(loop)
+        if loop is None or said is None or not isinstance(loop.target, ast.Name) or loop.orelse:
             return None
-        variable, by = loop.target.id, adds[0].value
-        again = times.count(name) > 1 or times.count(variable) > 1
-        if again or not isinstance(adds[0].op, ast.Add) or names_in(by) & set(times):
+        by = _added_each_turn(loop, name, loop.target.id)
+        if by is None:
             return None
         first, _, step = (self.terms(e) if e is not None else {} for e in said)
         each = quotient(self.terms(by), step or {(): 1})
         if each is None:
             return None
-        turn: Terms = {(Atom("loop", f"{variable} of line {loop.lineno}", loop),): 1}
+        turn: Terms = {(Atom("loop", f"{loop.target.id} of line {loop.lineno}", loop),): 1}
         return add_terms(self._named(name, loop), multiply_terms(each, add_terms(turn, first, -1)))
+
+    def _loop_that_sets(self, name: str, at: ast.AST) -> ast.For | None:
+        """The innermost one around a node."""
+        inner, loop = at, self.parent(at)
+        while not (isinstance(loop, ast.For) and inner in loop.body and name in stored_names(loop)):
+            if loop is self.function:
+                return None
+            inner, loop = loop, self.parent(loop)
+        return loop
 
     # --- tiles -------------------------------------------------------------------------------
 
@@ -135,49 +141,59 @@ class Tiles(TermReader):
         bases = [product for product in address if self._is_pointer(product)]
         if len(bases) != 1 or address[bases[0]] != 1:
             return "its address does not begin at one pointer"
-        pointer, rest = bases[0][0].key, {p: n for p, n in address.items() if p != bases[0]}
-        ends = self.ends(said["mask"]) if "mask" in said else []
-        if ends is None:
-            return "its mask is more than ends of the two axes"
-        found = [
-            self._axis(rest, axis, [below for at, below in ends if at == axis]) for axis in (0, 1)
-        ]
-        for one in found:
-            if isinstance(one, str):
-                return one
-        rows, columns = (one for one in found if isinstance(one, BlockAxis))
-        left = _behind_starts(rest, (rows, columns))
+        rest = {p: n for p, n in address.items() if p != bases[0]}
+        axes = self._axes(rest, said.get("mask"))
+        if isinstance(axes, str):
+            return axes
+        left = _behind_starts(rest, axes)
         batch = _batch(left)
         if batch is None and left:
             return "its axes do not begin where its mask says"
         filled = "mask" not in said or _is_zero(said.get("other"))
         if "other" in said and not filled:
             return "it fills with something else than 0"
-        return MemoryTile(call, stores, pointer, (rows, columns), batch, filled and not stores)
+        return MemoryTile(call, stores, bases[0][0].key, axes, batch, filled and not stores)
+
+    def _axes(self, rest: Terms, mask: ast.expr | None) -> tuple[BlockAxis, BlockAxis] | str:
+        """Both axes of an offset, or why one is none."""
+        ends = self.ends(mask) if mask is not None else []
+        if ends is None:
+            return "its mask is more than ends of the two axes"
+        rows, columns = (
+            self._axis(rest, axis, [below for at, below in ends if at == axis]) for axis in (0, 1)
+        )
+        if isinstance(rows, str):
+            return rows
+        return columns if isinstance(columns, str) else (rows, columns)
 
     def _is_pointer(self, product: tuple[Atom, ...]) -> bool:
         return len(product) == 1 and product[0].kind == "name" and product[0].key in self.pointers
 
     def _axis(self, rest: Terms, axis: int, ends: list[Terms]) -> BlockAxis | str:
-        own = [p for p in rest if _of_axes(p) == [axis]]
-        if len(own) != 1 or len([p for p in rest if axis in _of_axes(p)]) != 1 or len(ends) > 1:
+        own = _product_along(rest, axis)
+        if own is None or len(ends) > 1:
             return "an index is not a range of consecutive numbers times a stride"
-        lane = next(a for a in own[0] if a.kind in ("lane", "wrapped lane"))
-        stride: Terms = {tuple(a for a in own[0] if a is not lane): rest[own[0]]}
+        lane = next(a for a in own if a.kind in ("lane", "wrapped lane"))
+        stride: Terms = {tuple(a for a in own if a is not lane): rest[own]}
         if lane.kind == "wrapped lane":
             assert isinstance(lane.node, ast.BinOp)
-            index, extent = self.terms(lane.node.left), self.terms(lane.node.right)
-            ends = ends or [_along(add_terms(index, extent, -1), axis)]
-            inside = [a for p in index for a in p if a.kind == "arange"]
-            if len(inside) != 1 or key(ends[0]) != key(_along(add_terms(index, extent, -1), axis)):
-                return "an index that wraps around is no range of consecutive numbers"
-            made = self._ended(ends[0], _along({(inside[0],): 1}, axis), stride, wrapped=True)
-        elif ends:
+            return self._wrapped(lane.node, axis, ends, stride)
+        if ends:
             made = self._ended(ends[0], {(lane,): 1}, stride, wrapped=False)
-        else:
-            assert isinstance(lane.node, ast.Call)
-            return BlockAxis({}, lane.node.args[1], stride, None, "")
-        return made or "an axis does not end at a parameter of the kernel"
+            return made or NO_END
+        assert isinstance(lane.node, ast.Call)
+        return BlockAxis({}, lane.node.args[1], stride, None, "")
+
+    def _wrapped(
+        self, modulo: ast.BinOp, axis: int, ends: list[Terms], stride: Terms
+    ) -> BlockAxis | str:
+        index, extent = self.terms(modulo.left), self.terms(modulo.right)
+        own_end = _along(add_terms(index, extent, -1), axis)
+        end = ends[0] if ends else own_end
+        inside = [a for p in index for a in p if a.kind == "arange"]
+        if len(inside) != 1 or key(end) != key(own_end):
+            return "an index that wraps around is no range of consecutive numbers"
+        return self._ended(end, _along({(inside[0],): 1}, axis), stride, wrapped=True) or NO_END
 
     def _ended(
         self, below: Terms, lane: Terms, stride: Terms, *, wrapped: bool
@@ -200,12 +216,8 @@ class Tiles(TermReader):
         than that."""
         match mask:
             case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-                parts = self.ends(left, axis), self.ends(right, axis)
-                return (
-                    [*parts[0], *parts[1]]
-                    if parts[0] is not None and parts[1] is not None
-                    else None
-                )
+                first, second = self.ends(left, axis), self.ends(right, axis)
+                return None if first is None or second is None else [*first, *second]
             case ast.Subscript(value=value, slice=place) if (
                 axis is None and _axis(place) is not None
             ):
@@ -214,15 +226,21 @@ class Tiles(TermReader):
                 match self.definition(name, mask):
                     case ast.Assign(targets=[ast.Name()], value=value):
                         return self.ends(value, axis)
-                return None
-            case ast.Compare() if (below := below_zero(self, mask)) is not None:
-                if axis is not None:
-                    below = _along(below, axis)
-                over = [a for p in below for a in _of_axes(p)]
-                lanes = [p for p in below if _of_axes(p)]
-                plain = len(over) == 1 and len(lanes[0]) == 1 and below[lanes[0]] == 1
-                return [(over[0], below)] if plain and not _lanes(below) else None
+            case ast.Compare():
+                end = self._end(mask, axis)
+                return None if end is None else [end]
         return None
+
+    def _end(self, compare: ast.Compare, axis: int | None) -> tuple[int, Terms] | None:
+        below = below_zero(self, compare)
+        if below is None:
+            return None
+        if axis is not None:
+            below = _along(below, axis)
+        over = [a for p in below for a in _of_axes(p)]
+        lanes = [p for p in below if _of_axes(p)]
+        is_plain = len(over) == 1 and len(lanes[0]) == 1 and below[lanes[0]] == 1
+        return (over[0], below) if is_plain and not _lanes(below) else None
 
     def begins_blocks(self, axis: BlockAxis) -> bool:
         """The start is a multiple of the block, and not negative."""
@@ -254,6 +272,16 @@ class Tiles(TermReader):
             for p, n in step.items()
         )
         return bool(step) and all(good)
+
+
+def _added_each_turn(loop: ast.For, name: str, variable: str) -> ast.expr | None:
+    """What the loop's one statement about a name adds to it; None: it may differ between turns."""
+    times = stored_names(loop)
+    adds = [s for s in loop.body if isinstance(s, ast.AugAssign) and name in names_in(s.target)]
+    if len(adds) != 1 or times.count(name) > 1 or times.count(variable) > 1:
+        return None
+    is_steady = isinstance(adds[0].op, ast.Add) and not names_in(adds[0].value) & set(times)
+    return adds[0].value if is_steady else None
 
 
 def same_everywhere(bound: str) -> bool:
@@ -314,6 +342,12 @@ def _behind_starts(rest: Terms, axes: Sequence[BlockAxis]) -> Terms:
         start = {} if axis.wrapped else multiply_terms(axis.start, axis.stride)
         left = add_terms(left, start, -1)
     return left
+
+
+def _product_along(rest: Terms, axis: int) -> tuple[Atom, ...] | None:
+    """The one product of an offset that varies along an axis, and along no other."""
+    along = [p for p in rest if axis in _of_axes(p)]
+    return along[0] if len(along) == 1 and _of_axes(along[0]) == [axis] else None
 
 
 def _of_axes(product: tuple[Atom, ...]) -> list[int]:

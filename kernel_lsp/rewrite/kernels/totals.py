@@ -53,18 +53,21 @@ class _Total:
                 )
             case ast.Call(func=ast.Attribute(attr=name)) if id(node) in self.reductions:
                 return name in self.same
-            case ast.Call(func=ast.Attribute(value=value, attr="to")):
+            case ast.Call(func=ast.Attribute(value=value, attr="to")) | ast.Subscript(value=value):
                 return self.holds(value, seen)
-            case ast.BinOp(op=ast.Mult(), left=left, right=right) if "sum" in self.same:
+        return "sum" in self.same and self._is_linear(node, seen)
+
+    def _is_linear(self, node: ast.expr, seen: frozenset[str]) -> bool:
+        """A sum that is added to, or multiplied with what comes from no reduction."""
+        match node:
+            case ast.BinOp(op=ast.Mult(), left=left, right=right):
                 reduced = [one for one in (left, right) if self._is_reduced(one, frozenset())]
                 return len(reduced) == 1 and self.holds(reduced[0], seen)
-            case ast.BinOp(op=ast.Div(), left=left, right=right) if "sum" in self.same:
+            case ast.BinOp(op=ast.Div(), left=left, right=right):
                 return not self._is_reduced(right, frozenset()) and self.holds(left, seen)
-            case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right) if "sum" in self.same:
+            case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right):
                 return all(self._adds(side, seen) for side in (left, right))
-            case ast.UnaryOp(op=ast.USub(), operand=value) if "sum" in self.same:
-                return self.holds(value, seen)
-            case ast.Subscript(value=value):
+            case ast.UnaryOp(op=ast.USub(), operand=value):
                 return self.holds(value, seen)
         return False
 
