@@ -11,14 +11,15 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from kernel_lsp import phases
+from kernel_lsp import phases, scratch
 from kernel_lsp.errors import Withdrawn
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus
 
-TRACKER = "multiprocessing.resource_tracker"
+OF_OTHERS = ("multiprocessing.resource_tracker", "codegen_child.py", "training_child.py")
+"""Processes that other tests leave in this one, for as long as it lives."""
 pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
 REFERENCE = """
 import torch
@@ -40,17 +41,14 @@ def request(body: str = "pass") -> EvaluationRequest:
 
 
 def children(name: str = "") -> list[psutil.Process]:
-    """What this process has started. Other tests leave Python's own tracker of shared memory in it,
-    which lives as long as it does."""
+    """What the gate has started."""
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
             command = " ".join(process.cmdline())
-            if (
-                name in command
-                and TRACKER not in command
-                and process.status() != psutil.STATUS_ZOMBIE
-            ):
+            is_of_others = any(one in command for one in OF_OTHERS)
+            is_alive = process.status() != psutil.STATUS_ZOMBIE
+            if name in command and not is_of_others and is_alive:
                 found.append(process)
         except psutil.NoSuchProcess:
             continue
@@ -61,14 +59,14 @@ def children(name: str = "") -> list[psutil.Process]:
 async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     """Torch is imported once for all of these tests; closed, nothing of it is left."""
     folder = tmp_path_factory.mktemp("scratch")
-    of_others = children()  # fixtures of the whole session
+    scratch.room()  # of this process, and lives as long: not in the folder that ends empty
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
         async with Gate(
             device_sharing=DeviceSharing(SharingRules(data_dir=str(folder / "data"))), idle_s=60
         ) as gate:
             yield gate
-        assert set(children()) <= set(of_others)
+        assert not children()
         assert not list(folder.glob("kernel-lsp-*"))
 
 
