@@ -36,16 +36,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 ABOVE: dict[str, int] = {
-    "skills/triton-online/rewrite.py:_pair": 41,
     "kernel_lsp/rewrite/capture/tracing.py:capture": 28,
-    "skills/triton-persistent/rewrite.py:apply": 37,
-    "kernel_lsp/rewrite/codegen/normalization/batch_norm_backward.py:_plan_backward": 35,
-    "skills/triton-unmasked/rewrite.py:_fact": 35,
-    "kernel_lsp/rewrite/loops/cells.py:_describe_loop": 32,
-    "kernel_lsp/rewrite/codegen/attention/roles.py:roles_of": 31,
-    "kernel_lsp/rewrite/codegen/convolution/launcher.py:launcher": 28,
-    "kernel_lsp/rewrite/kernels/descriptor_text.py:_conditions": 28,
-    "kernel_lsp/rewrite/kernels/row_loops.py:accumulations": 28,
     "kernel_lsp/rewrite/capture/tracing.py:_capture_recorded": 26,
     "kernel_lsp/rewrite/codegen/core/grow.py:_fits": 26,
     "kernel_lsp/rewrite/codegen/normalization/batch_norm_region.py:parts_of": 26,
