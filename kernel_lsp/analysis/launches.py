@@ -180,23 +180,30 @@ def _bound(node: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
         case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Tuple(elts=values)) if len(
             parts
         ) == len(values):
-            for part, value in zip(parts, values, strict=True):
-                if isinstance(part, ast.Name):
-                    yield part.id, value
+            pairs = zip(parts, values, strict=True)
+            yield from ((part.id, value) for part, value in pairs if isinstance(part, ast.Name))
         case ast.Assign(targets=[ast.Tuple(elts=parts) | ast.List(elts=parts)], value=value) if (
             sizes := _sizes(value, parts)
         ):
             yield from sizes
-        case ast.Assign(targets=targets):
-            yield from ((name, None) for target in targets for name in names_in(target))
+        case _:
+            yield from ((name, None) for name in _unknown_names(node))
+
+
+def _unknown_names(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement sets to something that is not seen."""
+    targets: list[ast.expr] = []
+    match node:
         case ast.AugAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
-            yield name, None
+            yield name
+        case ast.Assign(targets=[*targets]):
+            pass
         case ast.For(target=target):
-            yield from ((name, None) for name in names_in(target))
+            targets = [target]
         case ast.With(items=items):
-            yield from (
-                (name, None) for i in items if i.optional_vars for name in names_in(i.optional_vars)
-            )
+            targets = [item.optional_vars for item in items if item.optional_vars]
+    for target in targets:
+        yield from names_in(target)
 
 
 def _sizes(value: ast.expr, parts: list[ast.expr]) -> list[tuple[str, ast.expr | None]]:

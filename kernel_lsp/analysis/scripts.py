@@ -139,10 +139,8 @@ class Script:
         """Training steps and passes over a loader; a loop that only holds such a loop is none."""
         if _STEPS.search(self.file.text) is None:
             return ()
-        names = frozenset(f.name for f in self.step_functions)
-        calls = [*self._training_calls, *(call for call, _ in self.calls if callee(call) in names)]
-        trains = {owner for call in calls if isinstance(owner := self._owner_of(call), Loop)}
         loops = [(owner, loop) for owner, loops in self.scopes for loop in loops]
+        trains = self._training_loops()
         own = frozenset(loop for _, loop in loops if loop in trains or _is_loader_loop(loop))
         found = [
             ScriptStep(loop, tuple(each_time(loop.body, own)), loop in trains, _function(owner))
@@ -151,6 +149,11 @@ class Script:
         ]
         once = [(f, tuple(each_time(f.body, own))) for f in self.step_functions]
         return (*found, *(ScriptStep(function, body, True, function) for function, body in once))
+
+    def _training_loops(self) -> set[Loop]:
+        names = frozenset(f.name for f in self.step_functions)
+        calls = [*self._training_calls, *(call for call, _ in self.calls if callee(call) in names)]
+        return {owner for call in calls if isinstance(owner := self._owner_of(call), Loop)}
 
     @cached_property
     def _training_calls(self) -> tuple[ast.Call, ...]:

@@ -103,13 +103,8 @@ def admit(
     roles: list[str] = typer.Argument(..., help="Roles of the server, which exist already."),
 ) -> None:
     """Give roles of the server what members need of the tables. For who made the team."""
-    data_dir = _data_dir()
-    try:
-        joined = syncing.required_membership(data_dir)
-        with Registry(joined.address, data_dir) as registry:
-            registry.admit(roles)
-    except KernelLspError as error:
-        console.fail(error)
+    with _registry(_data_dir()) as registry:
+        registry.admit(roles)
     console.write(f"{', '.join(roles)} can join: kernel-lsp team join ADDRESS\n")
 
 
@@ -280,13 +275,8 @@ def exclude(
 ) -> None:
     """What a member has measured counts for nobody any more, e.g. of a broken or poisoned
     machine."""
-    data_dir = _data_dir()
-    try:
-        joined = syncing.required_membership(data_dir)
-        with Registry(joined.address, data_dir) as registry:
-            registry.exclude(role, reason)
-    except KernelLspError as error:
-        console.fail(error)
+    with _registry(_data_dir()) as registry:
+        registry.exclude(role, reason)
     console.write(f"measurements of {role} count no more\n")
 
 
@@ -329,17 +319,24 @@ def _data_dir() -> Path:
 
 
 @contextmanager
+def _registry(data_dir: Path) -> Iterator[Registry]:
+    """Of the team that this machine has joined. What goes wrong ends the command."""
+    try:
+        joined = syncing.required_membership(data_dir)
+        with Registry(joined.address, data_dir) as registry:
+            yield registry
+    except KernelLspError as error:
+        console.fail(error)
+
+
+@contextmanager
 def _decision(
     data_dir: Path, named: str, *, running: bool = False
 ) -> Iterator[tuple[Registry, Release]]:
     """The registry and the release that is meant; ``running``: of a name without a number the
-    newest that some user has. What goes wrong ends the command."""
-    try:
-        joined = syncing.required_membership(data_dir)
-        with Registry(joined.address, data_dir) as registry:
-            yield registry, _named(registry.releases(), named, running=running)
-    except KernelLspError as error:
-        console.fail(error)
+    newest that some user has."""
+    with _registry(data_dir) as registry:
+        yield registry, _named(registry.releases(), named, running=running)
 
 
 def _named(releases: Iterable[Release], named: str, *, running: bool) -> Release:

@@ -155,12 +155,19 @@ def days(per_day: Mapping[str, Mapping[str, int]], colors: Mapping[str, str]) ->
         axes.plot(
             dates.datestr2num(list(per_day)), found, "o-", label=name, color=colors.get(name, LINE)
         )
+    _count_over_dates(axes)
+    axes.legend(ncols=5, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
+
+
+def _count_over_dates(axes: Any) -> None:
+    """Dates along the lower axis, whole numbers along the other."""
+    from matplotlib import dates
+
     axes.xaxis_date()
     axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.legend(ncols=5, loc="lower left", bbox_to_anchor=(0, 1))
-    return figure
 
 
 @_to_svg
@@ -288,10 +295,7 @@ def steps(
             color=colors.get(name, LINE),
             markevery=[*range(len(values))],
         )
-    axes.xaxis_date()
-    axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    _count_over_dates(axes)
     axes.set_ylim(bottom=0)
     axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     return figure

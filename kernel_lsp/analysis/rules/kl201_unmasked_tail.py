@@ -160,10 +160,6 @@ def _rounded_up(site: RuleSite) -> set[str]:
         return kernel.constexprs if is_unused else set()
     axes = [(launch, axis) for launch in site.launches for axis in launch.grid_axes() or ()]
     divisors = [divisor for launch, axis in axes for divisor in _divisors(launch, axis)]
-    keys = [d.slice for d in divisors if isinstance(d, ast.Subscript)]
-    by_name = {
-        key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
-    }
     dumps = {ast.dump(d) for d in divisors}
     passed = {
         name
@@ -171,7 +167,17 @@ def _rounded_up(site: RuleSite) -> set[str]:
         for name in kernel.constexprs & launch.arguments.keys()
         if ast.dump(launch.arguments[name]) in dumps
     }
-    return passed | (by_name & kernel.constexprs)
+    return passed | (_named_in_meta(divisors) & kernel.constexprs)
+
+
+def _named_in_meta(divisors: list[ast.expr]) -> set[str]:
+    """Of ``meta["BLOCK"]``."""
+    found: set[str] = set()
+    for divisor in divisors:
+        match divisor:
+            case ast.Subscript(slice=ast.Constant(value=str(name))):
+                found.add(name)
+    return found
 
 
 def _divisors(launch: LaunchExpression, axis: ast.expr) -> Iterator[ast.expr]:

@@ -80,38 +80,38 @@ def _fix_of_name(site: RuleSite, function: FunctionNode, made: ast.Assign, name:
     and stored, which may want its type: a store casts by itself."""
     edits: list[ast.expr] = []
     for node in (n for n in walk(function) if isinstance(n, ast.stmt)):
-        match node:
-            case ast.Assign(value=value) if node is made:
-                edits += _low_dtypes(site, value)
-            case ast.AugAssign(target=ast.Name(id=given), op=ast.Add(), value=value) if (
-                given == name
-            ):
-                edits += _low_dtypes(site, value) if _is_dot(site, value) else []
-                if _count(value, name):
-                    return None
-            case ast.Assign(targets=[ast.Name(id=given)], value=ast.Call() as call) if (
-                given == name and _is_dot(site, call) and _count(call, name) == 1
-            ):
-                if not any(_count(a, name) for a in (argument(call, 2, "acc"),) if a is not None):
-                    return None
-                edits += _low_dtypes(site, call)
-            case ast.Assign(targets=[ast.Name(id=given)], value=value) if given == name:
-                if not _adds(value, name):
-                    return None
-            case ast.Expr(value=ast.Call() as call) if (
-                language_name(site.file, call.func) == "store"
-            ):
-                if any(
-                    _is_dot(site, n) and _count(n, name)
-                    for n in walk(call)
-                    if isinstance(n, ast.Call)
-                ):
-                    return None
-            case ast.For() | ast.If() | ast.FunctionDef():
-                pass  # their statements come by themselves
-            case _ if _count(node, name):
-                return None
+        if node is made:
+            edits += _low_dtypes(site, made.value)
+        elif (more := _dtypes_of_use(site, node, name)) is not None:
+            edits += more
+        else:
+            return None
     return _widening_fix(edits)
+
+
+def _dtypes_of_use(site: RuleSite, node: ast.stmt, name: str) -> list[ast.expr] | None:
+    """Low dtypes of what is added to the accumulator here; None for another use of it."""
+    match node:
+        case ast.AugAssign(target=ast.Name(id=given), op=ast.Add(), value=value) if given == name:
+            if _count(value, name):
+                return None
+            return _low_dtypes(site, value) if _is_dot(site, value) else []
+        case ast.Assign(targets=[ast.Name(id=given)], value=value) if given == name:
+            return _dtypes_of_sum(site, value, name)
+        case ast.Expr(value=ast.Call() as call) if language_name(site.file, call.func) == "store":
+            inner = (n for n in walk(call) if isinstance(n, ast.Call))
+            return None if any(_is_dot(site, n) and _count(n, name) for n in inner) else []
+        case ast.For() | ast.If() | ast.FunctionDef():
+            return []  # their statements come by themselves
+    return None if _count(node, name) else []
+
+
+def _dtypes_of_sum(site: RuleSite, value: ast.expr, name: str) -> list[ast.expr] | None:
+    """Of ``acc = tl.dot(a, b, acc)`` or ``acc = acc + x``."""
+    if isinstance(value, ast.Call) and _is_dot(site, value) and _count(value, name) == 1:
+        into = argument(value, 2, "acc")
+        return _low_dtypes(site, value) if into is not None and _count(into, name) else None
+    return [] if _adds(value, name) else None
 
 
 def _fix_of_stored(site: RuleSite, function: FunctionNode, call: ast.Call) -> Fix | None:

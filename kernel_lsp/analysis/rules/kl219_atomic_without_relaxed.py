@@ -18,21 +18,16 @@ def _check(site: RuleSite) -> Iterator[Hit]:
     if "atomic_add" not in names or names & _SYNCHRONIZING:
         return
     kernel = site.kernels[0]
-    loaded = {kernel.base(a.pointer) for a in kernel.accesses if a.is_load}
-    discarded = {id(n.value) for n in kernel.nodes if isinstance(n, ast.Expr)}
     additions = [a for a in kernel.accesses if a.name.startswith("atomic_")]
-    if any(id(a.call) not in discarded for a in additions) or None in loaded:
+    loaded = _loaded_tensors(kernel)
+    if None in loaded or not _are_discarded(kernel, additions):
         return  # a result that is used may be a ticket that others wait for
-    if any(a.name == "store" for a in kernel.accesses):
-        # One more after what was stored may be a signal: who waits for it must see the store.
-        additions = [a for a in additions if not _may_signal(kernel, a)]
+    stores = any(a.name == "store" for a in kernel.accesses)
     for access in additions:
-        is_plain = (
-            not any(k.arg in ("sem", "scope") for k in access.call.keywords)
-            and len(access.call.args) < 4
-        )
-        base = kernel.base(access.pointer)
-        if access.name == "atomic_add" and is_plain and base and base not in loaded:
+        # One more after what was stored may be a signal: who waits for it must see the store.
+        if stores and _may_signal(kernel, access):
+            continue
+        if _is_plain_addition(access) and kernel.base(access.pointer) not in (None, *loaded):
             yield hit(
                 access.call,
                 "tl.atomic_add is acquire-release by default, which orders all memory around each "
@@ -40,6 +35,22 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 'nothing here waits for it: sem="relaxed"',
             )
             return  # what holds for one holds for all of the kernel
+
+
+def _loaded_tensors(kernel: KernelFacts) -> set[str | None]:
+    return {kernel.base(access.pointer) for access in kernel.accesses if access.is_load}
+
+
+def _are_discarded(kernel: KernelFacts, accesses: list[PointerAccess]) -> bool:
+    discarded = {id(n.value) for n in kernel.nodes if isinstance(n, ast.Expr)}
+    return all(id(access.call) in discarded for access in accesses)
+
+
+def _is_plain_addition(access: PointerAccess) -> bool:
+    """Without an order or a scope of its own."""
+    keywords = {keyword.arg for keyword in access.call.keywords}
+    is_plain = not keywords & {"sem", "scope"} and len(access.call.args) < 4
+    return access.name == "atomic_add" and is_plain
 
 
 def _may_signal(kernel: KernelFacts, addition: PointerAccess) -> bool:

@@ -41,28 +41,30 @@ def _is_invariant(
 ) -> bool:
     if not isinstance(loop, ast.For) or kernel.called(loop.iter) == "static_range":
         return False
-    if any(k.arg == "volatile" for k in access.call.keywords) or "opaque" in kernel.atoms(
-        access.call
-    ):
+    if _is_opaque(kernel, access) or _may_synchronize(kernel, loop):
         return False
     inside = [a for a in kernel.accesses if loop in a.loops]
     written = {kernel.base(a.pointer) for a in inside if not a.is_load}
     base = kernel.base(access.pointer)
-    if (
-        not written
-        or None in written
-        or base is None
-        or {base, *shared.get(base, ())} & written
-        or _may_synchronize(kernel, loop)
-    ):
+    if not written or None in written or base is None or {base, *shared.get(base, ())} & written:
         return False
+    return not _reads_changing(kernel, access, loop) and not _reads_memory(access)
+
+
+def _is_opaque(kernel: KernelFacts, access: PointerAccess) -> bool:
+    is_volatile = any(k.arg == "volatile" for k in access.call.keywords)
+    return is_volatile or "opaque" in kernel.atoms(access.call)
+
+
+def _reads_changing(kernel: KernelFacts, access: PointerAccess, loop: ast.For) -> bool:
+    """It, or a condition in the loop under which it runs, has a name that the loop sets: what runs
+    in some rounds only may run in one."""
     changing = {
         name for name, bound in kernel.bindings.items() if any(loop in b.loops for b in bound)
     }
-    # What runs in some rounds only may run in one.
     conditions = [test for test in access.tests if any(test is n for n in walk(loop))]
     read = names_in(access.call).union(*(names_in(test) for test in conditions))
-    return not read & changing and not _reads_memory(access)
+    return bool(read & changing)
 
 
 def _may_synchronize(kernel: KernelFacts, loop: ast.For) -> bool:

@@ -17,26 +17,27 @@ def _check(site: RuleSite) -> Iterator[Hit]:
     if not {"exp", "dot"} <= names or "exp2" in names or not may_run_on_gpu(site):
         return
     for kernel in site.kernels:
-        products = {id(call) for call, name in kernel.calls if name == "dot"}
-        reported: set[int] = set()
-        for loop in kernel.loops:
-            inside = [n for n in walk(loop) if isinstance(n, ast.Call)]
-            if not any(id(n) in products for n in inside):
-                continue
-            for call in inside:
-                if (
-                    id(call) not in reported
-                    and kernel.called(call) in ("exp", "math.exp")
-                    and _is_score(kernel, call)
-                ):
-                    reported.add(id(call))
-                    yield hit(
-                        call,
-                        "tl.exp multiplies every element by log2(e) before the hardware's exp2: "
-                        "multiply "
-                        "the scale "
-                        "by 1.44269504 once and call tl.exp2",
-                    )
+        for call in _scores(kernel):
+            yield hit(
+                call,
+                "tl.exp multiplies every element by log2(e) before the hardware's exp2: multiply "
+                "the scale by 1.44269504 once and call tl.exp2",
+            )
+
+
+def _scores(kernel: KernelFacts) -> Iterator[ast.Call]:
+    """Exponentials of scores in loops with a product, each once."""
+    products = {id(call) for call, name in kernel.calls if name == "dot"}
+    seen: set[int] = set()
+    for loop in kernel.loops:
+        inside = [n for n in walk(loop) if isinstance(n, ast.Call)]
+        if not any(id(n) in products for n in inside):
+            continue
+        for call in inside:
+            is_exponential = kernel.called(call) in ("exp", "math.exp")
+            if id(call) not in seen and is_exponential and _is_score(kernel, call):
+                seen.add(id(call))
+                yield call
 
 
 def _is_score(kernel: KernelFacts, call: ast.Call) -> bool:

@@ -37,32 +37,28 @@ def _check(site: RuleSite) -> Iterator[Hit]:
 def _whole_rows(kernel: KernelFacts) -> set[tuple[str, str]]:
     """(constexpr, runtime bound) of ``lanes < bound`` where lanes is the range itself, on no
     loop's way."""
-    found: set[tuple[str, str]] = set()
     if kernel.loops:
-        return found
-    for node in kernel.nodes:
-        match node:
-            case ast.Compare(left=left, ops=[ast.Lt()], comparators=[ast.Name(id=bound)]) if (
-                bound in kernel.parameters and bound not in kernel.constexprs
-            ):
-                lanes = kernel.resolve(left)
-                if (
-                    isinstance(lanes, ast.Call)
-                    and kernel.called(lanes) == "arange"
-                    and len(lanes.args) == 2
-                ):
-                    length = lanes.args[1]
-                    if isinstance(length, ast.Name) and length.id in kernel.constexprs:
-                        found.add((length.id, bound))
+        return set()
+    found = {pair for node in kernel.nodes if (pair := _row_below_bound(kernel, node)) is not None}
     # Another range of the same length that moves with the program covers the row in pieces.
-    moving = {
-        n.id
-        for node in kernel.nodes
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-        for n in (node.left, node.right)
-        if isinstance(n, ast.Name)
-    }
+    products = [n for n in kernel.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)]
+    sides = [side for product in products for side in (product.left, product.right)]
+    moving = {side.id for side in sides if isinstance(side, ast.Name)}
     return {(length, bound) for length, bound in found if length not in moving}
+
+
+def _row_below_bound(kernel: KernelFacts, node: ast.AST) -> tuple[str, str] | None:
+    match node:
+        case ast.Compare(left=left, ops=[ast.Lt()], comparators=[ast.Name(id=bound)]) if (
+            bound in kernel.parameters and bound not in kernel.constexprs
+        ):
+            lanes = kernel.resolve(left)
+            match lanes:
+                case ast.Call(args=[_, ast.Name(id=length)]) if (
+                    kernel.called(lanes) == "arange" and length in kernel.constexprs
+                ):
+                    return length, bound
+    return None
 
 
 def _is_within(launch: LaunchExpression, bound: str, fixed: int) -> bool:

@@ -23,27 +23,13 @@ _LAYOUT = words(
 
 
 def _check(site: RuleSite) -> Iterator[Hit]:
-    kernel = site.kernels[0]
     for launch in site.launches:
         if launch.launcher.decorator_list or _minds_layout(launch):
             continue
-        tensors = {
-            p.arg
-            for p in parameters(launch.launcher)
-            if _is_tensor(p) and launch.is_untouched(p.arg)
-        }
-        stored = {kernel.base(a.pointer) for a in kernel.accesses if not a.is_load}
-        reads = {kernel.base(a.pointer) for a in kernel.accesses if a.is_load} - stored
-        passed = [(name, launch.arguments.get(name)) for name in sorted(n for n in reads if n)]
-        plain = [
-            (n, given) for n, given in passed if isinstance(given, ast.Name) and given.id in tensors
-        ]
-        is_elementwise = any(_is_elementwise(launch, given.id) for _, given in plain)
-        if (
-            is_elementwise
-            and not _is_called_here(site, launch)
-            and not _may_be_checked(site, launch, tensors)
-        ):
+        plain = _plain_reads(site, launch)
+        if not any(_is_elementwise(launch, given.id) for _, given in plain):
+            continue
+        if not _is_called_here(site, launch) and not _may_be_checked(site, launch):
             read = list(dict.fromkeys(given.id for _, given in plain))
             # torch.empty_like keeps the order of a transposed view, so that alone it stays right.
             what = "a slice" if len(read) == 1 else "a slice or one transposed view of several"
@@ -53,6 +39,20 @@ def _check(site: RuleSite) -> Iterator[Hit]:
                 "call .contiguous(), or pass the strides",
                 parameters=[name for name, _ in plain],
             )
+
+
+def _untouched_tensors(launch: LaunchExpression) -> set[str]:
+    given = (p for p in parameters(launch.launcher) if _is_tensor(p))
+    return {p.arg for p in given if launch.is_untouched(p.arg)}
+
+
+def _plain_reads(site: RuleSite, launch: LaunchExpression) -> list[tuple[str, ast.Name]]:
+    """(pointer that the kernel only reads, the launcher's tensor that is passed for it)."""
+    kernel, tensors = site.kernels[0], _untouched_tensors(launch)
+    stored = {kernel.base(a.pointer) for a in kernel.accesses if not a.is_load}
+    reads = {kernel.base(a.pointer) for a in kernel.accesses if a.is_load} - stored
+    passed = [(name, launch.arguments.get(name)) for name in sorted(n for n in reads if n)]
+    return [(n, e) for n, e in passed if isinstance(e, ast.Name) and e.id in tensors]
 
 
 def _is_elementwise(launch: LaunchExpression, tensor: str) -> bool:
@@ -88,9 +88,10 @@ def _is_called_here(site: RuleSite, launch: LaunchExpression) -> bool:
     )
 
 
-def _may_be_checked(site: RuleSite, launch: LaunchExpression, tensors: set[str]) -> bool:
+def _may_be_checked(site: RuleSite, launch: LaunchExpression) -> bool:
     """A function that is neither Python's nor torch's gets a tensor: perhaps it refuses what is
     not dense."""
+    tensors = _untouched_tensors(launch)
     for call in (n for n in walk(launch.launcher) if isinstance(n, ast.Call)):
         if not any(isinstance(a, ast.Name) and a.id in tensors for a in call.args):
             continue

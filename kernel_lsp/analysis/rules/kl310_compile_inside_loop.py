@@ -42,20 +42,21 @@ def _repeats_itself(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
         return False
     if isinstance(loop, ast.While):
         return True
-    own = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
-    made = [
-        n for n in walk(loop) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("compile")
-    ]
-    used = {n.id for call in made for n in walk(call) if isinstance(n, ast.Name)}
-    from_own = {
-        t.id
+    own = _names(loop.target)
+    calls = (n for n in walk(loop) if isinstance(n, ast.Call))
+    used = {name for c in calls if ast.unparse(c.func).endswith("compile") for name in _names(c)}
+    made_of_own = {
+        target.id
         for s in walk(loop)
-        if isinstance(s, ast.Assign)
-        and any(isinstance(n, ast.Name) and n.id in own for n in walk(s.value))
-        for t in s.targets
-        if isinstance(t, ast.Name)
+        if isinstance(s, ast.Assign) and _names(s.value) & own
+        for target in s.targets
+        if isinstance(target, ast.Name)
     }
-    return not used & (own | from_own)
+    return not used & (own | made_of_own)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in walk(node) if isinstance(n, ast.Name)}
 
 
 def _place_of(script: Script, function: FunctionNode) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernel_lsp.lineage.places import floats, stored_names
@@ -82,29 +83,41 @@ def _spread(place: str, axis: int, rank: int) -> str:
 def _describe(kernel: Kernel, call: ast.Call) -> DescriptorUse | None:
     """None where something else than loads and stores at a written corner is done with it."""
     made = [s for s in ast.walk(kernel.function) if isinstance(s, ast.Assign) and s.value is call]
-    names = ("base", "shape", "strides", "block_shape")
-    said: dict[str | None, ast.expr] = {k.arg: k.value for k in call.keywords}
-    said |= dict(zip(names, call.args, strict=False))
-    parts = [
-        tuple(p.elts) if isinstance(p := said.get(n), ast.List | ast.Tuple) else ()
-        for n in names[1:]
-    ]
+    said = _named_arguments(call)
+    parts = [_written_out(said.get(name)) for name in ("shape", "strides", "block_shape")]
     if len(made) != 1 or "base" not in said or not parts[0] or len({len(p) for p in parts}) != 1:
         return None
     (name,) = stored_names(made[0]) or {""}
-    reads = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == name]
-    uses = [
-        c
-        for c in (*find_calls(kernel.function, "load"), *find_calls(kernel.function, "store"))
-        if isinstance(c.func, ast.Attribute)
-        and isinstance(c.func.value, ast.Name)
-        and c.func.value.id == name
-    ]
-    corners = all(c.args and isinstance(c.args[0], ast.List | ast.Tuple) for c in uses)
-    if (
-        len(find_assignments(kernel.function, name)) != 1
-        or len(reads) != len(uses) + 1
-        or not corners
-    ):
+    uses = [use for use in _accesses_by(kernel, name) if _has_written_corner(use)]
+    if not _is_used_by_alone(kernel, name, uses):
         return None
     return DescriptorUse(name, made[0], said["base"], parts[0], parts[1], parts[2], tuple(uses))
+
+
+def _is_used_by_alone(kernel: Kernel, name: str, uses: list[ast.Call]) -> bool:
+    """Nothing but its one assignment and these calls names it."""
+    names = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == name]
+    return len(find_assignments(kernel.function, name)) == 1 and len(names) == len(uses) + 1
+
+
+def _named_arguments(call: ast.Call) -> dict[str | None, ast.expr]:
+    positions = ("base", "shape", "strides", "block_shape")
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    return named | dict(zip(positions, call.args, strict=False))
+
+
+def _written_out(node: ast.expr | None) -> tuple[ast.expr, ...]:
+    return tuple(node.elts) if isinstance(node, ast.List | ast.Tuple) else ()
+
+
+def _accesses_by(kernel: Kernel, name: str) -> Iterator[ast.Call]:
+    """``name.load(...)`` and ``name.store(...)``."""
+    for kind in ("load", "store"):
+        for call in find_calls(kernel.function, kind):
+            match call.func:
+                case ast.Attribute(value=ast.Name(id=found)) if found == name:
+                    yield call
+
+
+def _has_written_corner(call: ast.Call) -> bool:
+    return bool(call.args) and isinstance(call.args[0], ast.List | ast.Tuple)

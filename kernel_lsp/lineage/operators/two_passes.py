@@ -71,30 +71,32 @@ def _online(loop: ast.For) -> Online | None:
     that is carried."""
     if find_calls(loop, "store"):
         return None
-    plain = [
-        s for s in loop.body if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
-    ]
-    for now in plain:
-        if not isinstance(now.value, ast.Call) or now.value not in find_calls(now, "maximum"):
-            continue
-        names = stored_names(now)
-        carried = [s for s in plain if isinstance(s.value, ast.Name) and s.value.id in names]
-        running = {n for s in carried for n in stored_names(s)} & used_names(now)
-        first = _slice(loop, now)
-        others = (
-            stored_names(loop)
-            - {n for s in first for n in stored_names(s)}
-            - stored_names(loop.target)
-        )
-        more = [s for s in loop.body if s not in (*first, *carried)]
-        if (
-            more
-            and len(carried) == 1
-            and len(running) == 1
-            and not _is_carried(first, others, running)
-        ):
-            return Online(loop, running.pop(), now, carried[0], tuple(first))
-    return None
+    statements = (s for s in loop.body if isinstance(s, ast.Assign))
+    plain = [s for s in statements if isinstance(s.targets[0], ast.Name)]
+    found = (_online_with(loop, plain, now) for now in plain if _takes_maximum(now))
+    return next((one for one in found if one is not None), None)
+
+
+def _takes_maximum(statement: ast.Assign) -> bool:
+    return isinstance(statement.value, ast.Call) and statement.value in find_calls(
+        statement, "maximum"
+    )
+
+
+def _online_with(loop: ast.For, plain: list[ast.Assign], now: ast.Assign) -> Online | None:
+    """``now``: the statement that takes the maximum so far."""
+    names = stored_names(now)
+    carried = [s for s in plain if isinstance(s.value, ast.Name) and s.value.id in names]
+    running = {n for s in carried for n in stored_names(s)} & used_names(now)
+    first = _slice(loop, now)
+    does_more = any(s not in (*first, *carried) for s in loop.body)
+    if not does_more or len(carried) != 1 or len(running) != 1:
+        return None
+    of_slice = {n for s in first for n in stored_names(s)}
+    others = stored_names(loop) - of_slice - stored_names(loop.target)
+    if _is_carried(first, others, running):
+        return None
+    return Online(loop, running.pop(), now, carried[0], tuple(first))
 
 
 def _slice(loop: ast.For, now: ast.stmt) -> list[ast.stmt]:

@@ -32,39 +32,45 @@ def apply(graph: Graph, label: str) -> None:
         raise RewriteError(
             "the loop is no longer in the graph", "apply this rewrite before what changes it"
         )
-    loop, step = found.loop, found.loop.steps[1]
-    before = first_reader(graph, loop)
+    before = first_reader(graph, found.loop)
     _check_order(graph, found, before)
-    every = {
-        node: stack_walk(graph, walk, found.dim, before)
-        for walk in loop.walks
-        for node in walk.slices[1][:1]
-    }
-    every |= {node: every[walk.slices[1][0]] for walk in loop.walks for node in walk.slices[1]}
-    last = dict[fx.Node, fx.Node]()
-    cells = {cell.node: cell for cell in found.cells}
+    every, last = _all_steps(graph, found, before)
+    for index, each in found.loop.results:
+        result = Result(index=index, every=each, dim=found.dim)
+        node = found.loop.steps[1][index]
+        part = every[node] if each else last.get(node)
+        if part is None:
+            part = last_of(graph, every[node], found.dim, before)
+        redirect(graph, found.loop, result, part, before)
+    graph.drop_unused()
+
+
+def _all_steps(
+    graph: Graph, found: CellLoop, before: fx.Node
+) -> tuple[dict[fx.Node, fx.Node], dict[fx.Node, fx.Node]]:
+    """Operation of step 1 -> its values in all steps, and -> the one of the last step, of those
+    that cells yield."""
+    step, cells = found.loop.steps[1], {cell.node: cell for cell in found.cells}
+    every, last = _all_slices(graph, found, before), dict[fx.Node, fx.Node]()
     for node in step:
         if (cell := cells.get(node)) is not None:
             made = _layer(graph, found, cell, every[node.args[0]], before)
             if "all" in made:
                 every[step[cell.states[0]]] = made["all"]
-            last |= {
-                step[i]: made[name]
-                for name, i in zip("hc", cell.states, strict=False)
-                if name in made
-            }
+            named = zip("hc", cell.states, strict=False)
+            last |= {step[i]: made[name] for name, i in named if name in made}
         elif node in found.spread:
             every[node] = spread(graph, node, every, found.dim, before)
-    for index, each in loop.results:
-        result = Result(index=index, every=each, dim=found.dim)
-        node = step[index]
-        part = (
-            every[node]
-            if each
-            else last.get(node) or last_of(graph, every[node], found.dim, before)
-        )
-        redirect(graph, loop, result, part, before)
-    graph.drop_unused()
+    return every, last
+
+
+def _all_slices(graph: Graph, found: CellLoop, before: fx.Node) -> dict[fx.Node, fx.Node]:
+    every: dict[fx.Node, fx.Node] = {}
+    for walk in found.loop.walks:
+        if walk.slices[1]:
+            stacked = stack_walk(graph, walk, found.dim, before)
+            every |= dict.fromkeys(walk.slices[1], stacked)
+    return every
 
 
 def _check_order(graph: Graph, found: CellLoop, before: fx.Node) -> None:

@@ -3,7 +3,7 @@ names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import fx
@@ -45,24 +45,10 @@ class HoistedLoop:
             if result.every
         }
         lines += [f"{lists[index]}.append({self.names[self.step[index]]})" for index in lists]
-        states = [
-            (self.names[self.loop.steps[0][i]], self.names[self.step[i]])
-            for _, i in self.loop.carried
-        ]
-        if moved := [pair for pair in states if pair[0] != pair[1]]:
-            lines.append(
-                f"{', '.join(old for old, _ in moved)} = {', '.join(new for _, new in moved)}"
-            )
-        held = {index: self.names[self.loop.steps[0][index]] for _, index in self.loop.carried}
-        ends = [
-            _stack_text(result, lists[result.index]) if result.every else held[result.index]
-            for result in results
-        ]
-        items, tensors = (
-            ", ".join(item for item, _ in walked),
-            ", ".join(text for _, text in walked),
-        )
-        many = len(walked) > 1
+        lines += self._hand_on()
+        ends = [self._end(result, lists) for result in results]
+        items, tensors = (", ".join(texts) for texts in zip(*walked, strict=True))
+        walk = f"zip({tensors}, strict=True)" if len(walked) > 1 else tensors
         function = unique_name(self.graph, "recurrent_steps")
         text = [
             source.wrap_items(f"def {function}(", list(self.inputs.values()), "):"),
@@ -70,13 +56,10 @@ class HoistedLoop:
             f'already."""',
             *(f"    {name} = {start}" for name, start in starts),
             *(f"    {name} = []" for name in lists.values()),
-            f"    for {items} in {f'zip({tensors}, strict=True)' if many else tensors}:",
+            f"    for {items} in {walk}:",
             *(f"        {line}" for line in lines),
             f"    return {', '.join(ends)}",
         ]
-        launched = sum(cost.seconds(self.graph, node) > 0 for node in self.step) - len(
-            self.products
-        )
         kernel = GeneratedSource(
             name=function,
             imports=("import torch", "import torch.nn.functional as F"),
@@ -84,9 +67,30 @@ class HoistedLoop:
             summary="the steps of a recurrence behind one product for all inputs",
             is_triton=False,
             supports_autograd=True,
-            launches=self.loop.length * max(launched + len(self.rest), 1),
+            launches=self._launches(),
         )
         return kernel, list(self.inputs)
+
+    def _hand_on(self) -> list[str]:
+        """The line that gives states their values of the next step."""
+        old = [self.names[self.loop.steps[0][index]] for _, index in self.loop.carried]
+        new = [self.names[self.step[index]] for _, index in self.loop.carried]
+        moved = [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
+        if not moved:
+            return []
+        left, right = (", ".join(names) for names in zip(*moved, strict=True))
+        return [f"{left} = {right}"]
+
+    def _end(self, result: Result, lists: Mapping[int, str]) -> str:
+        """What is returned of a result: all steps, or the state after the last."""
+        if result.every:
+            return _stack_text(result, lists[result.index])
+        return self.names[self.loop.steps[0][result.index]]
+
+    def _launches(self) -> int:
+        launched = sum(cost.seconds(self.graph, node) > 0 for node in self.step)
+        in_a_step = launched - len(self.products) + len(self.rest)
+        return self.loop.length * max(in_a_step, 1)
 
     def _starts(self) -> list[tuple[str, str]]:
         """Names for the states. One whose first value is also something else gets it before the

@@ -37,17 +37,10 @@ def spreads(
         return False
     if not isinstance(graph.val(node), torch.Tensor):
         return False
-    if is_op(node, aten.matmul) and len(given) == 2:
-        ranks = {graph.val(item).dim() for item in (*given, node)}
-        return len(ranks) == 1 and min(ranks) >= dim + 2
-    if is_op(node, *ROWS):
-        fixed = graph.val(node.args[1]).dim() == 2
-        return given == [node.args[0]] and fixed and graph.val(given[0]).dim() > max(dim, 0)
-    if is_op(node, aten.embedding):
-        own_order = argument(node, "scale_grad_by_freq", False)  # counts the indices of one call
-        return given == [node.args[1]] and not own_order
-    if is_op(node, aten.layer_norm):
-        return given == [node.args[0]] and graph.val(node).dim() - len(node.args[1]) >= dim
+    if is_op(node, aten.matmul, *ROWS):
+        return _multiplies_rows(graph, node, given, dim)
+    if is_op(node, aten.embedding, aten.layer_norm):
+        return _looks_up_or_normalizes(graph, node, given, dim)
     if is_op(node, *ALONG):
         return len(given) == len(node.all_input_nodes) and _along(graph, node) >= dim
     if is_op(node, *MOVED):
@@ -55,6 +48,21 @@ def spreads(
     if is_op(node, aten.einsum):
         return _equation(node, given, dim) is not None
     return _is_pointwise(graph, node, given, dim)
+
+
+def _multiplies_rows(graph: Graph, node: fx.Node, given: list[fx.Node], dim: int) -> bool:
+    if is_op(node, aten.matmul) and len(given) == 2:
+        ranks = {graph.val(item).dim() for item in (*given, node)}
+        return len(ranks) == 1 and min(ranks) >= dim + 2
+    fixed = graph.val(node.args[1]).dim() == 2
+    return given == [node.args[0]] and fixed and graph.val(given[0]).dim() > max(dim, 0)
+
+
+def _looks_up_or_normalizes(graph: Graph, node: fx.Node, given: list[fx.Node], dim: int) -> bool:
+    if is_op(node, aten.embedding):
+        own_order = argument(node, "scale_grad_by_freq", False)  # counts the indices of one call
+        return given == [node.args[1]] and not own_order
+    return given == [node.args[0]] and graph.val(node).dim() - len(node.args[1]) >= dim
 
 
 def spread(

@@ -210,23 +210,14 @@ class Printer:
 
     def _keywords(self, node: fx.Node, skip: int, operand: Any) -> list[str]:
         """Arguments after the first ``skip`` by schema name, defaults left out."""
-        schema = node.target._schema.arguments
         made = []
-        for index, item in enumerate(schema):
-            if index < skip and index < len(node.args):
+        for index, item in enumerate(node.target._schema.arguments):
+            if index < min(skip, len(node.args)) or item.name in DROPPED:
                 continue
-            named = _must_be_named(node, item.name)
-            if index >= len(node.args) and item.name not in node.kwargs and not named:
-                continue
-            default = item.default_value if item.has_default_value() else None
-            value = (
-                node.args[index] if index < len(node.args) else node.kwargs.get(item.name, default)
-            )
-            usual = value == default or (default in (None, []) and value in (None, []))
-            usual &= item.has_default_value() or is_functional(
-                node
-            )  # torch.convolution must be told None
-            if item.name in DROPPED or (usual and not named):
+            is_named = _must_be_named(node, item.name)
+            is_given = index < len(node.args) or item.name in node.kwargs
+            value = _value_of(node, index, item)
+            if not is_named and (not is_given or _is_usual(node, item, value)):
                 continue
             if isinstance(value, (list, tuple)) and len(value) == 1 and item.name == "dim":
                 value = value[0]
@@ -245,3 +236,21 @@ class Printer:
             if getattr(module, attribute, None) == value:
                 return f"{path}.{attribute}"
         return self.value(value, operand, name)
+
+
+def _default_of(item: Any) -> Any:
+    return item.default_value if item.has_default_value() else None
+
+
+def _value_of(node: fx.Node, index: int, item: Any) -> Any:
+    """What a call gives an argument of its schema, or the default."""
+    if index < len(node.args):
+        return node.args[index]
+    return node.kwargs.get(item.name, _default_of(item))
+
+
+def _is_usual(node: fx.Node, item: Any, value: Any) -> bool:
+    """The default, which need not be written; but torch.convolution must be given its None."""
+    default = _default_of(item)
+    is_default = value == default or (default in (None, []) and value in (None, []))
+    return bool(is_default and (item.has_default_value() or is_functional(node)))

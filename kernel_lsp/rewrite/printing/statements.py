@@ -77,10 +77,7 @@ class StatementWriter:
         if call is not None:
             text, level = f"{guard.self_path(call.path)}({self._argument_of(call)})", ATOM
         else:
-            self._mark_layer(node)
-            text, level = self.printer.call(node, self._operand)
-            if _same(node, self.graph) and (module_path(node) is None or not _is_modal(node)):
-                self.untouched.add(node.name)
+            text, level = self._operation(node)
         for item in call.nodes if call is not None else (node.name,):
             for read in self.by_name[item].all_input_nodes:
                 self.left[read] -= 1
@@ -91,9 +88,14 @@ class StatementWriter:
             self.pending[node] = text, level
             self.read_by[node] = {n for a in node.all_input_nodes for n in self.read_by.get(a, {a})}
             return []
-        if not node.users:
-            return [*notes, text]
-        return [*notes, f"{self._name(node)} = {text}"]
+        return [*notes, f"{self._name(node)} = {text}" if node.users else text]
+
+    def _operation(self, node: fx.Node) -> tuple[str, int]:
+        self._mark_layer(node)
+        written = self.printer.call(node, self._operand)
+        if _same(node, self.graph) and (module_path(node) is None or not _is_modal(node)):
+            self.untouched.add(node.name)
+        return written
 
     def _argument_of(self, call: ModuleCall) -> str:
         inside = set(call.nodes)

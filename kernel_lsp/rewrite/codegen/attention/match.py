@@ -98,18 +98,13 @@ def find(graph: Graph, out: fx.Node) -> Attention | None:
     while _hands_on(node, out) and graph.only_user(node) is not None:
         weights.append(node)
         node = node.args[0]
-    softmax = node if op_name(node) in SOFTMAX else None
-    if softmax is not None:
-        if not _last_dimension(softmax, out) or graph.only_user(softmax) is None:
-            return None
-        weights.append(softmax)
-        root, readers = softmax.args[0], {softmax}
-    else:
-        root, readers, weights = out.args[0], {out}, []
-    found = _chain(graph, root, readers)
-    if found is None or (softmax is None and not _bends(found[1])):
+    if op_name(node) not in SOFTMAX:
+        found = _chain(graph, out.args[0], {out})
+        return None if found is None or not _bends(found[1]) else _whole(graph, out, found, ())
+    if not _last_dimension(node, out) or graph.only_user(node) is None:
         return None
-    return _whole(graph, out, softmax, found, tuple(reversed(weights)))
+    found = _chain(graph, node.args[0], {node})
+    return None if found is None else _whole(graph, out, found, (node, *reversed(weights)))
 
 
 def _hands_on(node: fx.Node, out: fx.Node) -> bool:
@@ -197,11 +192,12 @@ def _bends(nodes: tuple[fx.Node, ...]) -> bool:
 def _whole(
     graph: Graph,
     out: fx.Node,
-    softmax: fx.Node | None,
     found: tuple[fx.Node, tuple[fx.Node, ...]],
     weights: tuple[fx.Node, ...],
 ) -> Attention | None:
+    """``weights``: softmax and what passes its result on; nothing where there is none."""
     scores, nodes = found
+    softmax = weights[0] if weights else None
     q, keys = _find_stored(scores.args[0], out), _find_stored(scores.args[1], out)
     flipped = op_name(keys) in ("transpose", "mT") and _swaps_last(keys)
     k, group_k = find_repeated(_find_stored(keys.args[0] if flipped else keys, out))

@@ -136,26 +136,18 @@ def conv_of(node: fx.Node) -> Conv | None:
     """None for what is no batched float convolution, for empty tensors and for what stays the
     library's: it is marked, or somebody has put the channels of a pixel side by side for it."""
     rank = RANKS.get(op_name(node))
-    if rank is None or KEPT in node.meta:
+    if rank is None or KEPT in node.meta or not _is_generated(node, rank):
         return None
     x, weight, bias = (argument(node, name) for name in ("input", "weight", "bias"))
-    values = [item.meta["val"] for item in (x, weight) if isinstance(item, fx.Node)]
-    if len(values) != 2 or any(v.dim() != rank + 2 or v.numel() == 0 for v in values):
-        return None
-    if values[0].dtype not in FLOATS or values[0].dtype != values[1].dtype or not shape_of(node):
-        return None
-    if _channels_last(values[0]):
-        return None
     stride, dilation = (_tuple(argument(node, name), rank) for name in ("stride", "dilation"))
-    kernel, transposed = shape_of(weight)[2:], "transpose" in op_name(node)
-    before = _before(argument(node, "padding"), kernel, dilation)
-    phases: tuple[int, ...] = ()
+    before = _before(argument(node, "padding"), shape_of(weight)[2:], dilation)
+    transposed, phases = "transpose" in op_name(node), tuple[int, ...]()
     if transposed:
         stride, phases = (1,) * rank, stride
         along = any(s > 1 and d > 1 for s, d in zip(phases, dilation, strict=True))
         if argument(node, "groups") != 1 or along:
             return None
-    found = Conv(
+    return Conv(
         node=node,
         x=x,
         weight=weight,
@@ -167,7 +159,17 @@ def conv_of(node: fx.Node) -> Conv | None:
         transposed=transposed,
         phases=phases,
     )
-    return found if math.prod(shape_of(node)) else None
+
+
+def _is_generated(node: fx.Node, rank: int) -> bool:
+    """A batch of elements of one float type, in the usual layout."""
+    items = (argument(node, "input"), argument(node, "weight"))
+    values = [item.meta["val"] for item in items if isinstance(item, fx.Node)]
+    if len(values) != 2 or any(v.dim() != rank + 2 or v.numel() == 0 for v in values):
+        return False
+    if values[0].dtype not in FLOATS or values[0].dtype != values[1].dtype:
+        return False
+    return not _channels_last(values[0]) and bool(shape_of(node)) and 0 not in shape_of(node)
 
 
 def _channels_last(value: torch.Tensor) -> bool:

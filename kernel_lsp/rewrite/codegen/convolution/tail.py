@@ -170,25 +170,22 @@ class _TailWalk:
             return None
         if argument(node, "dtype") not in (None, source.meta["val"].dtype):
             return None
-        dims = reduced_dims(node, len(shape))
+        dims, rest = reduced_dims(node, len(shape)), tuple(range(2, len(shape)))
         if dims == (1,) and op_name(node) in CHANNEL:
-            whole = shape[1] == self.conv.out_channels and self.channels and self.conv.groups == 1
-            keeps = op_name(node) in ("softmax", "log_softmax") or bool(argument(node, "keepdim"))
             return (
-                self._keep(node, source, "channel")
-                if whole and keeps and _one_result(node)
-                else None
+                self._keep(node, source, "channel") if self._spans_channels(node, source) else None
             )
-        rest = tuple(range(2, len(shape)))
-        if self.conv.transposed:
-            return None
-        if (
-            op_name(node) in SPATIAL
-            and dims in (rest, (1, *rest))
-            and shape[1] == self.conv.out_channels
-        ):
+        over_space = op_name(node) in SPATIAL and dims in (rest, (1, *rest))
+        if over_space and not self.conv.transposed and shape[1] == self.conv.out_channels:
             return self._keep(node, source, "spatial")
         return None
+
+    def _spans_channels(self, node: fx.Node, source: fx.Node) -> bool:
+        """A tile has all channels that are reduced, and the result keeps their dimension."""
+        if shape_of(source)[1] != self.conv.out_channels or self.conv.groups != 1:
+            return False
+        keeps = op_name(node) in ("softmax", "log_softmax") or bool(argument(node, "keepdim"))
+        return bool(self.channels) and keeps and _one_result(node)
 
     def _batch_norm(self, node: fx.Node, sources: list[fx.Node]) -> str | None:
         """In eval mode it is one scale and one shift for each channel."""
@@ -209,28 +206,33 @@ class _TailWalk:
         return self._keep(node, sources[0], "point")
 
     def _point(self, node: fx.Node, sources: list[fx.Node]) -> str | None:
-        sizes = {self.sizes[source] for source in sources}
-        shape, rank = shape_of(node), self.conv.rank
-        if len(sizes) != 1 or len(shape) != rank + 2 or shape[0] != self.conv.batch:
+        if not self._has_shape_of(node, sources):
             return None
-        size = sizes.pop()
-        if shape[2:] != size or shape[1] not in (1, self.conv.out_channels):
-            return None
-        if any(len(shape_of(source)) != rank + 2 for source in sources):
-            return None
-        kinds = {}
-        for _, arg in argument_nodes(node):
-            if arg not in self.sizes:
-                kinds[arg] = operand_kind(arg, (shape[0], self.conv.out_channels, *size))
+        full = (shape_of(node)[0], self.conv.out_channels, *self.sizes[sources[0]])
+        read = (arg for _, arg in argument_nodes(node) if arg not in self.sizes)
+        kinds = {arg: operand_kind(arg, full) for arg in read}
         known = {arg: self.operands.get(arg, kind) for arg, kind in kinds.items()}
         if None in kinds.values() or known != kinds:
             return None
-        if shape[1] != self.conv.out_channels and "channel" in kinds.values():
-            return None
-        if "element" in kinds.values() and shape[1] != self.conv.out_channels:
+        if shape_of(node)[1] != self.conv.out_channels and {"channel", "element"} & {
+            *kinds.values()
+        }:
             return None
         self.operands.update({arg: kind for arg, kind in kinds.items() if kind is not None})
         return self._keep(node, sources[0], "point")
+
+    def _has_shape_of(self, node: fx.Node, sources: list[fx.Node]) -> bool:
+        """All are images of one size in the convolution's batch, of its channels or of one."""
+        shape, rank = shape_of(node), self.conv.rank
+        if len({self.sizes[source] for source in sources}) != 1:
+            return False
+        if any(len(shape_of(item)) != rank + 2 for item in (node, *sources)):
+            return False
+        return (
+            shape[0] == self.conv.batch
+            and shape[2:] == self.sizes[sources[0]]
+            and shape[1] in (1, self.conv.out_channels)
+        )
 
 
 def reduced_dims(node: fx.Node, rank: int) -> tuple[int, ...]:

@@ -65,7 +65,6 @@ def _neighbors(graph: Graph, group: set[fx.Node]) -> list[fx.Node]:
 
 
 def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
-    producer = any(node in member.all_input_nodes for member in group)
     own = space_of(node)
     if own is not None:
         return own == space and bool(space.reduced)
@@ -76,23 +75,23 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) 
     channels = is_channelwise(graph, node)
     if not (channels and shape_of(node) == space.sizes) and not is_pointwise(node):
         return False
-    if producer and any(_holds_channels(user, node) for user in group):
+    if not any(node in member.all_input_nodes for member in group):
+        return _reader_fits(graph, node, group, space)
+    if any(_holds_channels(user, node) for user in group):
         return False
-    return _shape_fits(graph, node, group, space, producer)
+    return _producer_fits(graph, node, group, space)
 
 
-def _shape_fits(
-    graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape, producer: bool
-) -> bool:
+def _reader_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
     shape = shape_of(node)
-    if not producer:
-        squeezed = node in squeezed_nodes(graph.ordered({*group, node}), space)
-        return shape == (_squeezed_shape(space) if squeezed else space.sizes) or (
-            not squeezed and bool(space.reduced) and shape == _kept_shape(space)
-        )
-    if any(
-        user in squeezed_nodes(graph.ordered(group), space) for user in node.users if user in group
-    ):
+    if node in squeezed_nodes(graph.ordered({*group, node}), space):
+        return shape == _squeezed_shape(space)
+    return shape == space.sizes or (bool(space.reduced) and shape == _kept_shape(space))
+
+
+def _producer_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
+    shape, squeezed = shape_of(node), squeezed_nodes(graph.ordered(group), space)
+    if any(user in squeezed for user in node.users if user in group):
         return _feeds_reduction(node, group) and shape == space.sizes
     if shape == space.sizes:
         return True

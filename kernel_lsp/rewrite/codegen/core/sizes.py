@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -87,30 +87,31 @@ class Sizes:
         return names
 
     def _size_source(self, group: Sequence[int]) -> str:
-        full = [
-            w for w in self.wide if all(n == m for n, m in zip(w.sizes, self.sizes, strict=True))
-        ]
-        varying = [w for w in self.wide if all(w.sizes[axis] == self.sizes[axis] for axis in group)]
+        full = [wide for wide in self.wide if self._varies(wide, range(len(self.sizes)))]
+        varying = [wide for wide in self.wide if self._varies(wide, group)]
         several = [axis for axis, size in enumerate(self.sizes) if size != 1]
         if full and list(group) == (several or [0]):  # a number may have no dimension to ask for
             return f"{self.names[full[0].node]}.numel()"
         parts: dict[str, None] = {}
         for axis in group:
-            known = [*full, *varying, *(w for w in self.wide if w.sizes[axis] != 1)]
-            if not known:
-                raise Unsupported("a dimension that no operand has")
-            wide = known[0]
-            parts[self._axis_source(wide, axis)] = None
-        split = [axis for axis in group if axis in (1, 2)]
-        if self.space.groups is not None and len(split) == 2:  # groups * (channels // groups)
-            parts = {
-                p: None for p in parts if "groups" not in p and "//" not in p and not p.isdigit()
-            }
-            wide = next(iter([*full, *varying]))
-            parts = {f"{self.names[wide.node]}.shape[{wide.index[1]}]": None, **parts}
-            if group[0] == 0:
-                parts = {f"{self.names[wide.node]}.shape[0]": None, **parts}
+            parts[self._axis_source(_first([*full, *varying, *self._along(axis)]), axis)] = None
+        if self.space.groups is not None and {1, 2} <= set(group):
+            return self._joined_groups(group, parts, _first([*full, *varying]))
         return " * ".join(parts)
+
+    def _along(self, axis: int) -> list[Wide]:
+        return [wide for wide in self.wide if wide.sizes[axis] != 1]
+
+    def _varies(self, wide: Wide, axes: Iterable[int]) -> bool:
+        """It has the sizes of the space along these dimensions."""
+        return all(wide.sizes[axis] == self.sizes[axis] for axis in axes)
+
+    def _joined_groups(self, group: Sequence[int], parts: Iterable[str], wide: Wide) -> str:
+        """``groups * (channels // groups)`` is one dimension of the operand."""
+        name = self.names[wide.node]
+        rest = [p for p in parts if "groups" not in p and "//" not in p and not p.isdigit()]
+        joined = [f"{name}.shape[{wide.index[1]}]", *rest]
+        return " * ".join(dict.fromkeys([f"{name}.shape[0]", *joined] if group[0] == 0 else joined))
 
     def _axis_source(self, wide: Wide, axis: int) -> str:
         text = f"{self.names[wide.node]}.shape[{wide.index[axis]}]"
@@ -172,6 +173,12 @@ class Sizes:
             for axis, size in zip(axes, shape, strict=True)
         ]
         return f"({', '.join(reads)}{',' if len(reads) == 1 else ''})"
+
+
+def _first(known: Sequence[Wide]) -> Wide:
+    if not known:
+        raise Unsupported("a dimension that no operand has")
+    return known[0]
 
 
 def _spans(wide: Wide, shape: tuple[int, ...], axes: Sequence[int]) -> bool:

@@ -102,56 +102,69 @@ class MatmulProduct:
         return f"(*{left}.shape[:-1], {cols})"
 
 
+@dataclass(frozen=True, slots=True)
+class _Factors:
+    """What a call multiplies, and what it adds."""
+
+    left: fx.Node
+    right: fx.Node
+    added: fx.Node | None = None
+    transposed: bool = False
+
+
 def product_of(node: fx.Node) -> MatmulProduct | None:
     """None when the node is no matrix product that is generated."""
-    name = op_name(node)
-    if name == "linear":
-        left, right, added = (
-            argument(node, "input"),
-            argument(node, "weight"),
-            argument(node, "bias"),
-        )
-    elif name == "addmm":
-        left, right, added = argument(node, "mat1"), argument(node, "mat2"), argument(node, "self")
-        if argument(node, "alpha") != 1 or argument(node, "beta") != 1:
-            return None
-    elif name == "einsum":
+    if op_name(node) == "einsum":
         return _einsum(node)
-    elif name in ("mm", "bmm", "matmul"):
-        left, right, added = node.args[0], node.args[1], None
-    else:
-        return None
-    return _normal(node, left, right, added, transposed=name == "linear")
+    factors = _factors_of(node)
+    return None if factors is None or not _is_plain(node, factors) else _normal(node, factors)
 
 
-def _normal(
-    node: fx.Node, left: fx.Node, right: fx.Node, added: fx.Node | None, *, transposed: bool
-) -> MatmulProduct | None:
-    first, second, out = shape_of(left), shape_of(right), shape_of(node)
+def _factors_of(node: fx.Node) -> _Factors | None:
+    match op_name(node):
+        case "linear":
+            x, weight, bias = (argument(node, name) for name in ("input", "weight", "bias"))
+            return _Factors(x, weight, bias, transposed=True)
+        case "addmm" if argument(node, "alpha") == 1 and argument(node, "beta") == 1:
+            added, left, right = (argument(node, name) for name in ("self", "mat1", "mat2"))
+            return _Factors(left, right, added)
+        case "mm" | "bmm" | "matmul":
+            return _Factors(node.args[0], node.args[1])
+    return None
+
+
+def _is_plain(node: fx.Node, factors: _Factors) -> bool:
+    """Matrices of one dtype, with elements; the right one alone, or in the same batches."""
+    first, second = shape_of(factors.left), shape_of(factors.right)
     if len(first) < 2 or len(second) < 2 or (len(second) > 2 and first[:-2] != second[:-2]):
-        return None
-    tensors = [item.meta["val"] for item in (node, left, right, added) if item is not None]
+        return False
+    items = (node, factors.left, factors.right, factors.added)
+    tensors = [item.meta["val"] for item in items if item is not None]
     if len({value.dtype for value in tensors}) != 1 or tensors[0].dtype not in FLOATS:
-        return None
-    if 0 in (*first, *second) or not tensors[0].is_contiguous():
-        return None
+        return False
+    return 0 not in (*first, *second) and bool(tensors[0].is_contiguous())
+
+
+def _normal(node: fx.Node, factors: _Factors) -> MatmulProduct:
+    first, second, out = (shape_of(item) for item in (factors.left, factors.right, node))
     batched = len(second) > 2
     square = batched or len(first) == 2  # otherwise rows of several matrices lie below each other
     batch = math.prod(out[:-2]) if batched else 1
+    can_keep = square and not batched and factors.added is None
     return MatmulProduct(
         node=node,
-        left=left,
-        right=right,
-        added=added,
+        left=factors.left,
+        right=factors.right,
+        added=factors.added,
         batched=batched,
-        transposed=transposed,
+        transposed=factors.transposed,
         batch=batch,
         rows=math.prod(out[:-1]) // batch,
         cols=out[-1],
         inner=first[-1],
-        left_half=half_of(left) if square else "",
-        right_half=half_of(right) if not transposed else "",
-        kept=_find_kept(node) if square and not batched and added is None else None,
+        left_half=half_of(factors.left) if square else "",
+        right_half=half_of(factors.right) if not factors.transposed else "",
+        kept=_find_kept(node) if can_keep else None,
     )
 
 

@@ -65,7 +65,18 @@ def parts_of(graph: Graph, norm: fx.Node) -> BatchNormRegion | None:
         lowered = apply_program_names(scratch, lower(scratch, nodes, space, _name(nodes, core)))
     except Unsupported:
         return None
-    return _assemble(graph, norm, made, nodes, core, lowered)
+    expanded = _Expanded(norm, made, tuple(node for node in nodes if node not in core), lowered)
+    return _assemble(graph, expanded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expanded:
+    """The norm as pointwise operations of a scratch graph, lowered with its tail."""
+
+    norm: fx.Node
+    made: dict[str, fx.Node]
+    tail: tuple[fx.Node, ...]
+    lowered: LoweredRegion
 
 
 def _is_covered(graph: Graph, norm: fx.Node) -> bool:
@@ -129,33 +140,20 @@ def _behind(tail: Sequence[fx.Node], out: fx.Node) -> set[fx.Node]:
     return found - {out}
 
 
-def _assemble(
-    graph: Graph,
-    norm: fx.Node,
-    made: dict[str, fx.Node],
-    nodes: Sequence[fx.Node],
-    core: set[fx.Node],
-    lowered: LoweredRegion,
-) -> BatchNormRegion | None:
+def _assemble(graph: Graph, expanded: _Expanded) -> BatchNormRegion | None:
+    norm, made, lowered = expanded.norm, expanded.made, expanded.lowered
     by_name = {node.name: node for node in graph.fx.nodes}
     statistics = {made["mean"]: "mean", made["rstd"]: "rstd"}
     views = {made[key]: argument(norm, key) for key in ("weight", "bias") if key in made}
     pairs = list(zip(lowered.region.operands, lowered.inputs, strict=True))
     named = {statistics[node]: operand for operand, node in pairs if node in statistics}
     x = next((o for o, node in pairs if node.name == norm.args[0].name), None)
-    if x is None or len(named) != 2 or len(named["mean"].axes) != 1:
-        return None
-    channel = named["mean"].axes[0]
-    if (
-        channel != 1
-        or len(lowered.region.dims) not in (2, 3)
-        or len(x.axes) != len(lowered.region.dims)
-    ):
+    if x is None or not _has_channels(lowered, x, named):
         return None
     inputs = tuple(
         None if node in statistics else views.get(node, by_name.get(node.name)) for _, node in pairs
     )
-    tail = tuple(by_name[node.name] for node in nodes if node not in core)
+    tail = tuple(by_name[node.name] for node in expanded.tail)
     return BatchNormRegion(
         norm=norm,
         nodes=(norm, *tail),
@@ -166,8 +164,15 @@ def _assemble(
         rstd=named["rstd"],
         normed=lowered.values[made["normed"]],
         affine=lowered.values[made["affine"]],
-        layout=channels.ChannelLayout(region=lowered.region, channel=channel),
+        layout=channels.ChannelLayout(region=lowered.region, channel=1),
     )
+
+
+def _has_channels(lowered: LoweredRegion, x: Operand, statistics: dict[str, Operand]) -> bool:
+    """Both statistics are there, by dimension 1 of two or three that the input has, too."""
+    if len(statistics) != 2 or statistics["mean"].axes != (1,):
+        return False
+    return len(lowered.region.dims) in (2, 3) and len(x.axes) == len(lowered.region.dims)
 
 
 def _name(nodes: Sequence[fx.Node], core: set[fx.Node]) -> str:

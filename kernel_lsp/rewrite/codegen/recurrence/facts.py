@@ -8,7 +8,7 @@ shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -53,41 +53,48 @@ def acts_elementwise(nodes: Iterable[fx.Node]) -> bool:
 def recurrence_of(graph: Graph, loop: UnrolledLoop, name: str) -> Recurrence | None:
     """None when the steps cannot be generated."""
     step = loop.steps[1]
-    if not acts_elementwise(step):
+    if not _is_plain(graph, step):
         return None
-    sizes = {shape_of(node) for node in step}
-    dtypes = {graph.val(item).dtype for node in step for item in (node, *node.all_input_nodes)}
-    if len(sizes) != 1 or not dtypes <= set(FLOATS):
-        return None
-    alone = _step_alone(graph, loop)
+    alone, space = _step_alone(graph, loop), RegionShape(sizes=shape_of(step[0]))
     try:
-        lowered = apply_program_names(
-            graph,
-            lower(graph, [alone[node] for node in step], RegionShape(sizes=sizes.pop()), name),
-        )
+        lowered = lower(graph, [alone[node] for node in step], space, name)
+        lowered = apply_program_names(graph, lowered)
     except Unsupported:
         return None
+    found = _recurrence(graph, loop, lowered, alone)
+    return found if _is_covered(graph, found) else None
+
+
+def _recurrence(
+    graph: Graph, loop: UnrolledLoop, lowered: LoweredRegion, alone: dict[fx.Node, fx.Node]
+) -> Recurrence:
+    """``alone``: node of the step, or what it reads, -> the same without the loop."""
     by_node = dict(zip(lowered.inputs, lowered.region.operands, strict=True))
+    outside = {by_node[made]: node for node, made in alone.items() if made in by_node}
     before = {loop.steps[0][index]: (initial, index) for initial, index in loop.carried}
     walked = {node: walk for walk in loop.walks for node in walk.slices[1]}
-    outside = {node: by_node[made] for node, made in alone.items() if made in by_node}
-    found = Recurrence(
+    states = {operand: before[node] for operand, node in outside.items() if node in before}
+    walks = {operand: walked[node] for operand, node in outside.items() if node in walked}
+    given = dict(outside)
+    given |= {operand: walk.base for operand, walk in walks.items()}
+    given |= {operand: initial for operand, (initial, _) in states.items()}
+    return Recurrence(
         lowered=lowered,
-        given={
-            operand: before[node][0]
-            if node in before
-            else walked[node].base
-            if node in walked
-            else node
-            for node, operand in outside.items()
-        },
-        walks={operand: walked[node] for node, operand in outside.items() if node in walked},
-        states={operand: before[node][1] for node, operand in outside.items() if node in before},
-        values={index: lowered.values[alone[node]] for index, node in enumerate(step)},
+        given=given,
+        walks=walks,
+        states={operand: index for operand, (_, index) in states.items()},
+        values={index: lowered.values[alone[node]] for index, node in enumerate(loop.steps[1])},
         results=tuple(results_of(graph, loop)),
         loop=loop,
     )
-    return found if _is_covered(graph, found) else None
+
+
+def _is_plain(graph: Graph, step: Sequence[fx.Node]) -> bool:
+    """Element by element, of one shape, in floating-point numbers."""
+    if not acts_elementwise(step) or len({shape_of(node) for node in step}) != 1:
+        return False
+    read = [item for node in step for item in (node, *node.all_input_nodes)]
+    return {graph.val(item).dtype for item in read} <= set(FLOATS)
 
 
 def _step_alone(graph: Graph, loop: UnrolledLoop) -> dict[fx.Node, fx.Node]:
