@@ -159,28 +159,29 @@ def _apply(
     measured."""
     texts = {path: text for path, text in offered.texts.items() if is_own(path, plan.root)}
     sources = {path: read_source(path) for path in texts if path.exists()}
-    if {path: source.text for path, source in sources.items()} != {
-        path: text for path, text in offered.before.items() if path in texts
-    }:
+    measured = {path: text for path, text in offered.before.items() if path in texts}
+    if {path: source.text for path, source in sources.items()} != measured:
         console.fail(
             KernelLspError("a file changed while the program was measured", "run the command again")
         )
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_source(path, text, sources[path].encoding if path in sources else "utf-8")
+    _record_edits(offered, plan, settings)
+    return list(texts)
+
+
+def _record_edits(offered: ProgramVariant, plan: ProgramPlan, settings: Settings) -> None:
+    """In the journal, and for `kernel-lsp guard`."""
     with journaling.journal(settings) as journal:
         for path in {one.path for one in offered.composed}:
-            mine = [
-                p
-                for one in offered.composed
-                if one.path == path and (p := one.proposal) is not None
-            ]
+            edits = [one.proposal for one in offered.composed if one.path == path]
+            mine = [proposal for proposal in edits if proposal is not None]
             if (place := offered.patches.get(path)) is not None:
                 journaling.record_patch(journal, mine, folder=plan.root, path=place)
             else:
                 journaling.record_acceptance(journal, mine, folder=plan.root, path=path)
             guard.keep(mine, folder=plan.root, path=place or path)
-    return list(texts)
 
 
 def _keep_page(
@@ -335,15 +336,8 @@ def _ratio(ratio: Interval) -> str:
 def _conclusion(
     found: ProgramOutcome, offered: ProgramVariant | None, applied: list[Path]
 ) -> Iterator[str]:
+    yield from _seen(found)
     measured, mine, other = found.measured, found.best, found.without
-    if found.clock is not None:
-        yield found.clock.words
-    yield from found.notes
-    for name, (calls, original) in found.taken.items():
-        yield f"{name}: {calls - original} of {calls} calls took the fast path"
-    for name, agreement in found.agreements.items():
-        same = "the same" if agreement.right else "something else"
-        yield f"with {name} the program computes {same}: {agreement.detail}"
     if measured is None or other is None:
         return
     if mine is not None and (gain := gain_words(found)) is not None:
@@ -352,14 +346,33 @@ def _conclusion(
         yield f"without any edit of ours, {other.name} gives {_ratio(ratio)}: {_how(other)}"
     if applied:
         yield f"applied to {', '.join(str(path) for path in applied)}"
-    elif offered is not None:
-        yield f"{len(offered.texts)} files change: apply the edits with --apply"
-    if offered is not None and offered.patches:
-        yield from _patches(offered, Path(found.recording.root))
-    elif offered is None and mine is not None and not measured.unfinished:
+    if offered is not None:
+        yield from _how_to_use(found, offered, is_applied=bool(applied))
+    elif mine is not None and not measured.unfinished:
         yield "the edits do not pay in this program: nothing is offered"
-    if mine is not None and mine.mode is not None and offered is not None:
-        yield f"and {_how(mine)}"
+
+
+def _how_to_use(
+    found: ProgramOutcome, offered: ProgramVariant, *, is_applied: bool
+) -> Iterator[str]:
+    if not is_applied:
+        yield f"{len(offered.texts)} files change: apply the edits with --apply"
+    if offered.patches:
+        yield from _patches(offered, Path(found.recording.root))
+    if found.best is not None and found.best.mode is not None:
+        yield f"and {_how(found.best)}"
+
+
+def _seen(found: ProgramOutcome) -> Iterator[str]:
+    """What was seen of the program besides its times."""
+    if found.clock is not None:
+        yield found.clock.words
+    yield from found.notes
+    for name, (calls, original) in found.taken.items():
+        yield f"{name}: {calls - original} of {calls} calls took the fast path"
+    for name, agreement in found.agreements.items():
+        same = "the same" if agreement.right else "something else"
+        yield f"with {name} the program computes {same}: {agreement.detail}"
 
 
 def _patches(offered: ProgramVariant, root: Path) -> Iterator[str]:
@@ -410,28 +423,7 @@ def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
             }
             for one in found.variants.values()
         ],
-        "ways": [
-            {
-                "way": way,
-                "step_ms": step_ms,
-                "tokens_per_s": found.tokens / step_ms * 1e3 if found.tokens and step_ms else None,
-                "failed": measured.failed(way),
-                "against_as_is": measured.ratio(AS_IS, way),
-                "runs": [
-                    {
-                        "round": n,
-                        "step_ms": run.step_ms,
-                        "first_s": run.first_s,
-                        "peak_bytes": run.peak_bytes,
-                    }
-                    for n, run in runs.items()
-                ],
-            }
-            for way, runs in measured.runs.items()
-            for step_ms in (measured.step_ms(way),)
-        ]
-        if measured
-        else [],
+        "ways": _ways_json(found, measured) if measured else [],
         "best": found.best,
         "best_without": found.without,
         "gain": measured.ratio(found.without, found.best)
@@ -440,6 +432,29 @@ def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
         "taken": dict(found.taken),
         "notes": list(found.notes),
     }
+
+
+def _ways_json(found: ProgramOutcome, measured: MeasuredWays) -> list[dict[str, Any]]:
+    return [
+        {
+            "way": way,
+            "step_ms": step_ms,
+            "tokens_per_s": found.tokens / step_ms * 1e3 if found.tokens and step_ms else None,
+            "failed": measured.failed(way),
+            "against_as_is": measured.ratio(AS_IS, way),
+            "runs": [
+                {
+                    "round": n,
+                    "step_ms": run.step_ms,
+                    "first_s": run.first_s,
+                    "peak_bytes": run.peak_bytes,
+                }
+                for n, run in runs.items()
+            ],
+        }
+        for way, runs in measured.runs.items()
+        for step_ms in (measured.step_ms(way),)
+    ]
 
 
 def _shares(shares: Shares) -> dict[str, Any]:

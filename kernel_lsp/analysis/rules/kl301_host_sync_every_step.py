@@ -61,18 +61,17 @@ def _wait(script: Script, step: ScriptStep, node: ast.expr, losses: frozenset[st
         return ".item()"
     if name == "cpu" and step.trains and _is_about(node.func, losses):
         return ".cpu()"
-    if (
-        isinstance(node.func, ast.Name)
-        and node.func.id in ("float", "int")
-        and _is_named(node.args, losses)
-    ):
-        return f"{node.func.id}() of a tensor"
-    called = name or (node.func.id if isinstance(node.func, ast.Name) else None)
-    written = [*node.args, *(k.value for k in node.keywords)]
-    is_wandb = script.file.dotted(node.func) == "wandb.log"
-    if (called in _WRITERS or is_wandb) and any(_writes(value, losses) for value in written):
-        return f"{called} of a tensor"
-    return None
+    plain = node.func.id if isinstance(node.func, ast.Name) else None
+    if plain in ("float", "int") and _is_named(node.args, losses):
+        return f"{plain}() of a tensor"
+    called = name or plain
+    is_writer = called in _WRITERS or script.file.dotted(node.func) == "wandb.log"
+    return f"{called} of a tensor" if is_writer and _writes_any(node, losses) else None
+
+
+def _writes_any(call: ast.Call, losses: frozenset[str]) -> bool:
+    written = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(_writes(value, losses) for value in written)
 
 
 def _writes(value: ast.expr, losses: frozenset[str]) -> bool:

@@ -44,14 +44,13 @@ def places_of(graph: Graph, loop: UnrolledLoop) -> dict[int, HoistPlace]:
             found[index] = HoistPlace(walk=walked[node.args[0]])
         elif (place := _join_linear(graph, loop, node, walked)) is not None:
             found[index] = place
-    joined = {place.joined for place in found.values()}
     inside = {loop.steps[1][index] for index in found}
-    opened = {node for node in joined if node is not None and set(node.users) <= inside}
-    return {
-        index: place
-        for index, place in found.items()
-        if place.joined is None or place.joined in opened
-    }
+    return {index: place for index, place in found.items() if _may_open(place, inside)}
+
+
+def _may_open(place: HoistPlace, inside: set[fx.Node]) -> bool:
+    """Nothing is joined there, or products alone read what is."""
+    return place.joined is None or set(place.joined.users) <= inside
 
 
 def _is_product(graph: Graph, node: fx.Node) -> bool:

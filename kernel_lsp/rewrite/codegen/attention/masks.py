@@ -34,24 +34,34 @@ def triangle_of(graph: Graph, node: fx.Node) -> Triangle | None:
     name = op_name(node)
     if name in ("bitwise_not", "logical_not"):
         inner = triangle_of(graph, node.args[0])
-        plain = inner is not None and node.args[0].meta["val"].dtype == torch.bool
-        return replace(inner, upper=not inner.upper) if inner is not None and plain else None
-    if name in ("eq", "ne") and isinstance(node.args[1], (int, float)) and node.args[1] == 0:
-        inner = triangle_of(graph, node.args[0])  # what is 0 is what lies outside
-        outside = inner is not None and inner.upper is (name == "ne")
-        return replace(inner, upper=outside, value=1.0) if inner is not None else None
+        is_plain = node.args[0].meta["val"].dtype == torch.bool
+        return replace(inner, upper=not inner.upper) if inner is not None and is_plain else None
+    if name in ("eq", "ne"):
+        return _compared_with_zero(graph, node)
     if name in (*VIEWS, "to", "_to_copy", "slice") and _same_matrix(node):
         return _read_conversion(triangle_of(graph, node.args[0]), node)
     if name in ("gt", "ge", "lt", "le"):
         return _read_comparison(node)
     if name == "masked_fill":
         return _filled_zeros(graph, node)
-    if name not in ("triu", "tril") or node.meta["val"].dim() != 2:
+    return _half_of_constant(graph, node) if name in ("triu", "tril") else None
+
+
+def _compared_with_zero(graph: Graph, node: fx.Node) -> Triangle | None:
+    """What is 0 is what lies outside."""
+    if not isinstance(node.args[1], (int, float)) or node.args[1] != 0:
         return None
-    value = _constant(graph, node.args[0])
-    if value not in (1.0, -math.inf) or value is None:
+    inner = triangle_of(graph, node.args[0])
+    if inner is None:
         return None
-    diagonal, upper = int(argument(node, "diagonal", 0)), name == "triu"
+    return replace(inner, upper=inner.upper is (op_name(node) == "ne"), value=1.0)
+
+
+def _half_of_constant(graph: Graph, node: fx.Node) -> Triangle | None:
+    value = _constant(graph, node.args[0]) if node.meta["val"].dim() == 2 else None
+    if value is None or value not in (1.0, -math.inf):
+        return None
+    diagonal, upper = int(argument(node, "diagonal", 0)), op_name(node) == "triu"
     return Triangle(distance=diagonal if upper else diagonal + 1, upper=upper, value=value)
 
 

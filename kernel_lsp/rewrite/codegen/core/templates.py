@@ -36,12 +36,8 @@ class Template:
 
 def template_for(region: Region, space: RegionShape) -> Template:
     """How the region is run, from the workload's sizes."""
-    if not space.reduced and tiled.rows_of(region) is not None:
-        return Template(kind="tiled", parameters=dict(tiled.PARAMETERS))
     if not space.reduced:
-        low = all(operand.dtype in ("bfloat16", "float16") for operand in region.operands)
-        blocks = [2048, 1024, 4096] if low else flat.PARAMETERS["BLOCK_SIZE"]
-        return Template(kind="flat", parameters={**flat.PARAMETERS, "BLOCK_SIZE": blocks})
+        return _pointwise_template(region)
     if any(output.columns for output in region.outputs):
         columns = points(region.dims[axis].size for axis in region.reduced)
         return Template(kind="persistent", parameters=persistent.parameters(columns))
@@ -53,11 +49,20 @@ def template_for(region: Region, space: RegionShape) -> Template:
     free = 0 in space.reduced
     if any(axis > max(region.reduced) for axis in region.row_axes):
         return _strided_template(region, columns, free)
-    if lines < FEW_ROWS and columns * lines > 2**18 and columns > 4096 and split.splittable(region):
+    is_long = columns > 4096 and columns * lines > 2**18
+    if lines < FEW_ROWS and is_long and split.splittable(region):
         return _split(region, lines)
     if columns > ONE_BLOCK or free:
         return _looped_template(region, columns)
     return _one_block(columns, lines)
+
+
+def _pointwise_template(region: Region) -> Template:
+    if tiled.rows_of(region) is not None:
+        return Template(kind="tiled", parameters=dict(tiled.PARAMETERS))
+    low = all(operand.dtype in ("bfloat16", "float16") for operand in region.operands)
+    blocks = [2048, 1024, 4096] if low else flat.PARAMETERS["BLOCK_SIZE"]
+    return Template(kind="flat", parameters={**flat.PARAMETERS, "BLOCK_SIZE": blocks})
 
 
 def _one_block(columns: int, lines: int) -> Template:

@@ -95,21 +95,31 @@ def _equation(text: str, ranks: Sequence[int]) -> Equation | None:
     names = given.split(",")
     if len(names) != 2 or len(ranks) != 2:
         return None
-    counts = [
-        rank - len(name) + 3 for name, rank in zip(names, ranks, strict=True) if "..." in name
-    ]
-    free = [letter for letter in string.ascii_letters if letter not in text]
-    if len(set(counts)) > 1 or any(not 0 <= count <= len(free) for count in counts):
-        return None  # dimensions of one ellipsis that the other has not
-    dots = "".join(free[: counts[0]] if counts else [])
-    if not arrow:
-        letters = sorted(set(given) - {",", "."})
-        out = ("..." if counts else "") + "".join(
-            letter for letter in letters if given.count(letter) == 1
-        )
+    dots = _ellipsis_labels(text, names, ranks)
+    if dots is None:
+        return None
+    out = out if arrow else _implied_result(given)
     left, right, out = (name.replace("...", dots) for name in (*names, out))
     apart = all(name.isalpha() and len(set(name)) == len(name) for name in (left, right, out))
     return Equation(left=left, right=right, out=out) if apart else None
+
+
+def _ellipsis_labels(text: str, names: Sequence[str], ranks: Sequence[int]) -> str | None:
+    """Letters for the dimensions of an ellipsis; None: one has dimensions that the other has
+    not."""
+    pairs = zip(names, ranks, strict=True)
+    counts = {rank - len(name) + 3 for name, rank in pairs if "..." in name}
+    free = [letter for letter in string.ascii_letters if letter not in text]
+    if len(counts) > 1 or any(not 0 <= count <= len(free) for count in counts):
+        return None
+    return "".join(free[: sum(counts)])
+
+
+def _implied_result(given: str) -> str:
+    """Of an equation without one: what stands once, in the order of the alphabet."""
+    letters = sorted(set(given) - {",", "."})
+    dots = "..." if "..." in given else ""
+    return dots + "".join(letter for letter in letters if given.count(letter) == 1)
 
 
 def _agree(equation: Equation, tensors: Sequence[fx.Node]) -> bool:
@@ -153,16 +163,22 @@ def _contraction(
 def _labelings(first: str, second: str, out: str) -> Iterator[Labels]:
     """Fewest batch labels first; the inner ones in the order of either tensor."""
     inner = [label for label in first if label in second and label not in out]
-    summed = any(label not in out and label not in inner for label in first + second)
-    if not inner or summed or not set(out) <= set(first + second):
-        return
-    orders = dict.fromkeys("".join(sorted(inner, key=name.index)) for name in (first, second))
+    if not inner or set(out) | set(inner) != set(first + second):
+        return  # one tensor alone is summed, or the result has a label of neither
     for batch, rows, cols in _splits(out):
+        if not (_whole(batch, first) and _whole(batch, second)):
+            continue
         for swapped, own, other in ((False, first, second), (True, second, first)):
-            apart = not set(rows) & set(other) and not set(cols) & set(own)
-            if apart and all(_whole(batch, name) for name in (first, second)):
-                parts = {"batch": batch, "rows": rows, "cols": cols}
-                yield from (Labels(**parts, inner=order, swapped=swapped) for order in orders)
+            if set(rows).isdisjoint(other) and set(cols).isdisjoint(own):
+                yield from (
+                    Labels(batch=batch, rows=rows, cols=cols, inner=order, swapped=swapped)
+                    for order in _orders(inner, first, second)
+                )
+
+
+def _orders(inner: list[str], first: str, second: str) -> list[str]:
+    """The inner labels in the order of either tensor."""
+    return list(dict.fromkeys("".join(sorted(inner, key=name.index)) for name in (first, second)))
 
 
 def _splits(out: str) -> Iterator[tuple[str, str, str]]:
