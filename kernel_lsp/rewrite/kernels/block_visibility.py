@@ -46,7 +46,7 @@ def _visible_places(kernel: Kernel, block: str, *, of_grid: bool) -> Iterator[as
     cut = _Cut(kernel.function, block)
     yield from (branch.test for branch in _of_one_block(cut))
     writes = _own_writes(kernel, cut, of_grid=of_grid)
-    yield from _telling_accesses(cut, writes)
+    yield from _revealing_accesses(cut, writes)
     if of_grid:
         yield from _counting(cut, kernel.function)
     for some in _of_some_blocks(kernel.function, block, of_grid=of_grid):
@@ -61,7 +61,7 @@ def _own_writes(kernel: Kernel, cut: _Cut, *, of_grid: bool) -> list[ast.Call]:
     return [c for name in WRITES for c in find_calls(kernel.function, name) if c not in partial]
 
 
-def _telling_accesses(cut: _Cut, writes: list[ast.Call]) -> Iterator[ast.Call]:
+def _revealing_accesses(cut: _Cut, writes: list[ast.Call]) -> Iterator[ast.Call]:
     """Those whose address tells a block's number; then writes of what tells it."""
     for access in (*find_calls(cut.function, "load"), *writes):
         if access.args and cut.tells(access.args[0]):
@@ -116,7 +116,7 @@ class _Cut:
             return True
         match node:
             case ast.Name(id=name):
-                return name not in seen and self._is_set_by_telling(name, seen, lanes=lanes)
+                return name not in seen and self._is_set_from_number(name, seen, lanes=lanes)
             case ast.Compare(left=left, comparators=[*others]):
                 return any(self._draws(side, seen) for side in (left, *others))
             case ast.BinOp(op=ast.FloorDiv(), left=left, right=right) if self._depends(right):
@@ -130,7 +130,7 @@ class _Cut:
             return False
         return any(self.tells(child, seen, lanes=lanes) for child in _operands(node))
 
-    def _is_set_by_telling(self, name: str, seen: frozenset[str], *, lanes: bool) -> bool:
+    def _is_set_from_number(self, name: str, seen: frozenset[str], *, lanes: bool) -> bool:
         values = assignments(self.function).get(name, ())
         return any(self.tells(v, seen | {name}, lanes=lanes) for v in values if not _is_range(v))
 
