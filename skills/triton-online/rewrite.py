@@ -260,7 +260,7 @@ class _Neighbors:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownNumber:
     """One number of what the first loop found."""
 
     name: str
@@ -323,17 +323,17 @@ def _init(found: Looped, name: str) -> ast.Assign | None:
     return said[0] if len(said) == 1 and isinstance(said[0], ast.Assign) else None
 
 
-def _find_known(near: _Neighbors) -> _Known | None:
+def _find_known(near: _Neighbors) -> _KnownNumber | None:
     first = near.first
     if first.kind == "max" and first.scalar:
-        return _Known(first.name, None)
+        return _KnownNumber(first.name, None)
     for statement in near.between:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name), *_], value=value):
                 number = value if first.kind != "sum" else _dividend(value, near.found.extent)
                 taken = number if first.scalar else _reduced(number, first.kind)
                 if isinstance(taken, ast.Name) and taken.id == first.name:
-                    return _Known(name, statement)
+                    return _KnownNumber(name, statement)
     return None
 
 
@@ -352,7 +352,7 @@ def _reduced(value: ast.expr | None, kind: str) -> ast.expr | None:
     return None
 
 
-def _is_unused(near: _Neighbors, known: _Known) -> bool:
+def _is_unused(near: _Neighbors, known: _KnownNumber) -> bool:
     """Apart from the mean nothing reads the sum, so that it need not be known."""
     makers = [near.first.statement, *([known.made_by] if known.made_by is not None else [])]
     own = {id(n) for s in makers for n in ast.walk(s)}
@@ -364,7 +364,9 @@ def _is_unused(near: _Neighbors, known: _Known) -> bool:
     )
 
 
-def _numbers_of(kernel: Kernel, near: _Neighbors, known: _Known) -> tuple[KernelValues, list[int]]:
+def _numbers_of(
+    kernel: Kernel, near: _Neighbors, known: _KnownNumber
+) -> tuple[KernelValues, list[int]]:
     """The values after both loops, and the number that each loop reduces."""
     values = values_of(kernel, near.found)
     for statement in near.found.body[: near.found.body.index(near.loops[0])]:

@@ -103,7 +103,7 @@ class MatmulProduct:
 
 
 @dataclass(frozen=True, slots=True)
-class _Factors:
+class _MatmulOperands:
     """What a call multiplies, and what it adds."""
 
     left: fx.Node
@@ -120,20 +120,20 @@ def product_of(node: fx.Node) -> MatmulProduct | None:
     return None if factors is None or not _is_plain(node, factors) else _normal(node, factors)
 
 
-def _factors_of(node: fx.Node) -> _Factors | None:
+def _factors_of(node: fx.Node) -> _MatmulOperands | None:
     match op_name(node):
         case "linear":
             x, weight, bias = (argument(node, name) for name in ("input", "weight", "bias"))
-            return _Factors(x, weight, bias, transposed=True)
+            return _MatmulOperands(x, weight, bias, transposed=True)
         case "addmm" if argument(node, "alpha") == 1 and argument(node, "beta") == 1:
             added, left, right = (argument(node, name) for name in ("self", "mat1", "mat2"))
-            return _Factors(left, right, added)
+            return _MatmulOperands(left, right, added)
         case "mm" | "bmm" | "matmul":
-            return _Factors(node.args[0], node.args[1])
+            return _MatmulOperands(node.args[0], node.args[1])
     return None
 
 
-def _is_plain(node: fx.Node, factors: _Factors) -> bool:
+def _is_plain(node: fx.Node, factors: _MatmulOperands) -> bool:
     """Matrices of one dtype, with elements; the right one alone, or in the same batches."""
     first, second = shape_of(factors.left), shape_of(factors.right)
     if len(first) < 2 or len(second) < 2 or (len(second) > 2 and first[:-2] != second[:-2]):
@@ -145,7 +145,7 @@ def _is_plain(node: fx.Node, factors: _Factors) -> bool:
     return 0 not in (*first, *second) and bool(tensors[0].is_contiguous())
 
 
-def _normal(node: fx.Node, factors: _Factors) -> MatmulProduct:
+def _normal(node: fx.Node, factors: _MatmulOperands) -> MatmulProduct:
     first, second, out = (shape_of(item) for item in (factors.left, factors.right, node))
     batched = len(second) > 2
     square = batched or len(first) == 2  # otherwise rows of several matrices lie below each other
