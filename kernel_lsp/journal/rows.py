@@ -61,7 +61,7 @@ def take_out(session: Session, rows: Rows) -> None:
 
 
 def drop_sources(session: Session) -> None:
-    """Texts whose proposal is gone."""
+    """Delete texts whose proposal is gone."""
     left = select(ProposalRow.id).where(
         ProposalRow.id == SourceRow.proposal,
         ProposalRow.folder == SourceRow.folder,

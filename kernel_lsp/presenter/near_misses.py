@@ -43,7 +43,7 @@ def markdown(outcome: Outcome, text: str) -> list[str]:
 
 
 def briefly(outcome: Outcome) -> str:
-    """The note, and the nearest miss behind it."""
+    """Why nothing is offered, in one line: the note, and the nearest miss behind it."""
     miss = next((miss for miss in outcome.misses if miss.skill), None)
     if miss is None:
         return outcome.note or ""

@@ -18,6 +18,7 @@ class GrammarNode:
 
     @property
     def words(self) -> tuple[str, ...]:
+        """What may come next; nothing behind a whole reply."""
         return tuple(self.branches)
 
     def after(self, words: Sequence[str]) -> GrammarNode:

@@ -82,7 +82,9 @@ class MatchObserver:
 
 
 def explain_misses(graph: Graph, found: Iterable[Declined], covered: set[str]) -> Explained:
-    """``covered``: names of nodes for which a rewrite was judged; nothing weak is said of these."""
+    """Why skills declined, nearest misses first, and what the device leaves to gain.
+
+    ``covered``: names of nodes for which a rewrite was judged; nothing weak is said of these."""
     whole = roof.of_target(graph)
     if whole is None:
         return Explained()

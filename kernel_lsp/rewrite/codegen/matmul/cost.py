@@ -91,7 +91,7 @@ def plans(product: MatmulProduct) -> list[MatmulPlan]:
 
 
 def seconds(product: MatmulProduct, plan: MatmulPlan) -> float:
-    """A call of the product alone."""
+    """Estimated seconds of one call of the product alone."""
     return max(device_seconds(product, plan), host_seconds(plan))
 
 

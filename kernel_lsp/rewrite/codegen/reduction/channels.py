@@ -75,6 +75,7 @@ class ChannelLayout:
         return [*pointers, *runtime, *fixed, *blocks]
 
     def prologue(self, body: Body) -> None:
+        """Add the lines that say which chunk and which channels a program has."""
         body.add("chunk, n_chunks = tl.program_id(1), tl.num_programs(1)")
         if self.is_inner:
             body.add("channel = tl.program_id(0)")
