@@ -224,6 +224,8 @@ def _holding(
     if evaluation.status is not EvalStatus.PASSED:
         return Holding.WRONG, f"{evaluation.status.value}: {evaluation.detail}"
     speedup = evaluation.speedup
+    if not acceptance.evidence.require_speed:  # `verify --require correct --accept`
+        return Holding.RIGHT, "right; its speed was not asked for when it was accepted"
     if not request.require_speed or speedup is None:
         measured_on = acceptance.evidence.evaluation.device_name or acceptance.evidence.device
         return (

@@ -320,6 +320,12 @@ def test_speed_is_kept_as_long_as_it_is_sure(tmp_path: Path) -> None:
     assert now(1.01, 1.04) is Holding.PAYS, "offered from 1.05 on, kept while it is faster at all"
     assert now(0.99, 1.2) is Holding.SLOW
     assert now(0.5, 0.6) is Holding.SLOW
+    correct = replace(one, evidence=replace(one.evidence, require_speed=False))
+    passed = replace(one.evidence.evaluation, speedups={})
+    assert _holding(correct, replace(request, require_speed=False), passed) == (
+        Holding.RIGHT,
+        "right; its speed was not asked for when it was accepted",
+    )
     wrong = Evaluation(status=EvalStatus.WRONG_RESULT, device="cuda", detail="far off")
     assert _holding(one, request, wrong) == (Holding.WRONG, "wrong_result: far off")
 
