@@ -70,6 +70,10 @@ class EvaluationError(KernelLspError):
     """The candidate could not be judged. (Judged and rejected is a result, not an error.)"""
 
 
+class OutOfMemory(EvaluationError):
+    """Judging needs more memory than is free; it may be enough when nothing else is judged."""
+
+
 class Unconfined(EvaluationError):
     """This machine lacks a layer of confinement that was asked for, so nothing is run."""
 

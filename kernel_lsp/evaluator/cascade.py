@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, Withdrawn
-from kernel_lsp.evaluator import decoys, guards, measure, native, profiles, trials
+from kernel_lsp.evaluator import blame, decoys, guards, measure, native, profiles, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import JudgeBench
 from kernel_lsp.evaluator.processes import crashes
@@ -165,7 +165,8 @@ async def _try_candidate(
             "conduct": opened["conduct"],
         }
         await candidate(worker, "load", request.budget.load_s, init, **loading)
-        await trials.run_trials(request, judge, worker, opened, found, report, begun)
+        original = blame.Original(request, sandbox, worker, loading, init)
+        await trials.run_trials(request, judge, worker, opened, found, report, begun, original)
         await _finish(request, judge, worker, sandbox, found, report)
         closed, _ = await ask_judge(judge, "summary", request.budget.call_s)
         trials.note_closing(closed, found)

@@ -23,9 +23,10 @@ def one_line(text: str) -> str:
 class Rejected(Exception):
     """The verdict is in, and it is no."""
 
-    def __init__(self, status: EvalStatus, detail: str) -> None:
+    def __init__(self, status: EvalStatus, detail: str, *, memory: bool = False) -> None:
+        """``memory``: for lack of it, which may be no fault of the candidate's."""
         super().__init__(detail)
-        self.status, self.detail = status, one_line(detail)
+        self.status, self.detail, self.memory = status, one_line(detail), memory
 
 
 @dataclass
@@ -83,15 +84,16 @@ async def candidate(
             detail = f"{where} the candidate took longer than {timeout_s:.0f} s"
             raise Rejected(EvalStatus.TIMED_OUT, f"{detail}; it was ended") from error
         likely = f"; {crashes.LIKELY}" if crashes.signal_of(error) else ""
-        raise Rejected(
-            EvalStatus.RUNTIME_ERROR, f"the candidate's process died: {error}{likely}"
-        ) from error
+        text = f"the candidate's process died: {error}{likely}"
+        memory = "memory" in str(error) or "SIGKILL" in str(error)
+        raise Rejected(EvalStatus.RUNTIME_ERROR, text, memory=memory) from error
     if not isinstance(reply, dict):
         raise Rejected(
             EvalStatus.CHEATED, "the worker answered with something that is no message of ours"
         )
     if "error" in reply and do not in COMPARED:
-        raise Rejected(failure_kind(reply), str(reply["error"]))
+        memory = reply.get("memory") is True
+        raise Rejected(failure_kind(reply), str(reply["error"]), memory=memory)
     return reply, answer
 
 

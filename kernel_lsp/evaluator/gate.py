@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kernel_lsp import phases
-from kernel_lsp.errors import EvaluationError, boundary
+from kernel_lsp.errors import EvaluationError, OutOfMemory, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges, profiles, tuning
 from kernel_lsp.evaluator.findings import Findings, Rejected
 from kernel_lsp.evaluator.processes.compiled import CompiledKernels
@@ -30,6 +30,7 @@ from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, DeviceTurn, default
+from kernel_lsp.evaluator.sharing.room import Room
 from kernel_lsp.process import Child
 from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics, Progress
 
@@ -60,6 +61,7 @@ class Gate:
         self._judges = judges.Judges(self._pool, self._store)
         beside = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
+        self._room = Room()
         self._running = 0
         self._limits: set[asyncio.Timeout] = set()
         self._warming: set[asyncio.Task[None]] = set()
@@ -118,9 +120,7 @@ class Gate:
         request = evidence.with_seed(self._judges.seeded(request))
         with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
             async with self._at_work(request.device):
-                found, evaluation = await self.device_sharing.persist(
-                    lambda: self._judged(request, say, wanted), say
-                )
+                found, evaluation = await self._with_room(request, say, wanted)
         if keep:
             keep(evidence.gather(request, found, evaluation))
         return evaluation
@@ -284,6 +284,27 @@ class Gate:
 
     def _rest(self) -> None:
         self._ending = asyncio.create_task(self.close())
+
+    async def _with_room(
+        self, request: EvaluationRequest, report: Report, wanted: Callable[[], bool]
+    ) -> tuple[Findings, Evaluation]:
+        """Beside others; where memory does not suffice, once more alone, without the judges that
+        wait for further candidates. Raises OutOfMemory when that does not suffice either."""
+
+        async def judged() -> tuple[Findings, Evaluation]:
+            return await self.device_sharing.persist(
+                lambda: self._judged(request, report, wanted), report
+            )
+
+        try:
+            async with self._room.beside_others():
+                return await judged()
+        except OutOfMemory as error:
+            waits = f"{error.cause}: waiting until nothing else is judged"
+            report(Progress(phase="evaluate", message=waits.removeprefix("could not judge: ")))
+        async with self._room.alone():
+            await self._judges.close_idle()
+            return await judged()
 
     async def _judged(
         self, request: EvaluationRequest, report: Report, wanted: Callable[[], bool]

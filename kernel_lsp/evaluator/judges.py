@@ -245,6 +245,11 @@ class Judges:
         if not bench.users:
             await bench.close()
 
+    async def close_idle(self) -> None:
+        """Those that only wait for further candidates: they hold memory."""
+        for key in [key for key, bench in self._benches.items() if bench.idle]:
+            await self._benches.pop(key).close()
+
     async def _make_room(self) -> None:
         unused = [key for key, bench in self._benches.items() if bench.idle]
         for key in unused[: max(0, len(self._benches) - MAX_JUDGES)]:

@@ -52,7 +52,12 @@ class TensorOutbox:
             self.blobs.append(raw_bytes(tensor))
             return {"blob": len(self.blobs) - 1}
         path = self.folder / f"{secrets.token_hex(8)}.bin"
-        write(tensor, path)
+        try:
+            write(tensor, path)
+        except OSError:  # a full disk, or a file larger than it may be: then through the pipe
+            path.unlink(missing_ok=True)
+            self.blobs.append(raw_bytes(tensor))
+            return {"blob": len(self.blobs) - 1}
         self.files.append(path)
         return {"file": str(path)}
 

@@ -13,7 +13,8 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from kernel_lsp.errors import EvaluationError
+from kernel_lsp.errors import EvaluationError, OutOfMemory
+from kernel_lsp.evaluator.blame import Original, Question
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, failure_kind, guard_notes
 from kernel_lsp.evaluator.processes.sandbox import Party, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
@@ -28,6 +29,7 @@ MAX_AHEAD = 2**28
 """Elements of all arguments of a workload above which the judge holds the inputs of one trial at a
 time."""
 MIN_INFORMATIVE = 2
+REMEDY = "choose a smaller workload, or end what else uses the memory"
 UNSUPPORTED = "unsupported"
 """The worker's word for what only Triton's interpreter cannot run; elsewhere it is a failure like
 others."""
@@ -62,6 +64,8 @@ class Trials:
         """Families of values of the workload's own sizes for which something finite came out."""
         self.gradients = 0
         self.strides = ""
+        self.asked: list[Question] = []
+        """What the worker was asked since its last call of the candidate, that call first."""
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def run(self, plan: list[Json], report: Report) -> None:
@@ -104,11 +108,13 @@ class Trials:
 
     async def _run(self, trial: Json, message: Json, blobs: list[bytes]) -> Exchanged:
         """The worker's answer; who does not survive a trial is told which one it was."""
+        self.asked = [("run", message, blobs)]
         try:
             return await candidate(self.worker, "run", self.limit_s, blobs, **message)
         except Rejected as lost:
             inputs = ", ".join(filter(None, (trial["family"], variation(trial))))
-            raise Rejected(lost.status, f"{inputs}: {lost.detail}") from lost
+            detail = f"{inputs}: {lost.detail}"
+            raise Rejected(lost.status, detail, memory=lost.memory) from lost
 
     async def _drawn(self, trial: Json) -> Exchanged:
         """What the worker is asked."""
@@ -168,6 +174,7 @@ class Trials:
         number = trial["number"]
         weights, blobs = await ask_judge(self.judge, "cotangents", self.limit_s, number=number)
         asked = {"twice": trial["twice"], "keep": trial["second"]}
+        self.asked.append(("backward", {**asked, **weights}, blobs))
         reply, found = await candidate(
             self.worker, "backward", self.limit_s, blobs, **asked, **weights
         )
@@ -211,9 +218,8 @@ class Trials:
         if self.request.device == "interpreter" and reply.get("kind") == UNSUPPORTED:
             raise Rejected(EvalStatus.NOT_RUN, str(reply["error"]))
         self.found.check(verdict["check"], False, verdict["detail"])
-        raise Rejected(
-            failure_kind(reply) if "error" in reply else EvalStatus.WRONG_RESULT, verdict["detail"]
-        )
+        kind = failure_kind(reply) if "error" in reply else EvalStatus.WRONG_RESULT
+        raise Rejected(kind, verdict["detail"], memory=reply.get("memory") is True)
 
     def _note(
         self, trial: Json, what: str, passed: bool | None, detail: str, numbers: Json | None = None
@@ -258,14 +264,21 @@ async def run_trials(
     found: Findings,
     report: Report,
     begun: asyncio.Event,
+    original: Original,
 ) -> None:
-    """All trials of the plan; ``begun`` is set when the first has passed.
+    """All trials of the plan; ``begun`` is set when the first has passed. ``original``: asked
+    whether it has room in the candidate's place.
 
     Raises Rejected, or EvaluationError when the reference is at fault.
     """
     plan = opened["trials"]
     trials = Trials(request, judge, worker, opened, found, begun)
-    await trials.run(plan, report)
+    try:
+        await trials.run(plan, report)
+    except Rejected as lost:
+        if lost.memory and trials.asked and await original.runs_out_of_memory(trials.asked):
+            raise OutOfMemory(f"could not judge: {opened['size']}", REMEDY) from lost
+        raise
     if len(trials.informative) < min(MIN_INFORMATIVE, len(plan)):
         raise EvaluationError(
             "could not judge: the reference fails or is never finite on nearly all inputs",

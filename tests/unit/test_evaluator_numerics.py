@@ -149,3 +149,33 @@ def test_outputs_that_cannot_tell_candidates_apart_are_named(
 ) -> None:
     reason = numerics.degenerate([torch.tensor(o, dtype=torch.float64) for o in outputs])
     assert (reason is None) if word is None else (reason is not None and word in reason)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("off", [0.0, 1e-7, 1e-3, 0.05])
+@pytest.mark.parametrize("special", [False, True])
+def test_pieces_of_a_large_result_are_judged_as_the_whole(
+    dtype: torch.dtype, off: float, special: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    oracle = torch.randn(300, 257, generator=draw, dtype=torch.float64)
+    factor = 1 + off * torch.randn(300, 257, generator=draw, dtype=torch.float64)
+    reference, candidate = oracle.to(dtype), (oracle * factor).to(dtype)
+    if special:
+        reference[0, 0] = candidate[0, 0] = float("inf")
+    whole = numerics.compare(candidate, reference, oracle)
+    monkeypatch.setattr(numerics, "PIECE", 5000)
+    parts = numerics.compare(candidate, reference, oracle)
+    assert (parts.passed, parts.worst) == (whole.passed, whole.worst)
+    assert parts.candidate_error == pytest.approx(whole.candidate_error)
+    assert parts.tolerance == pytest.approx(whole.tolerance)
+
+
+def test_one_wrong_row_in_the_last_piece_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numerics, "PIECE", 5000)
+    oracle = torch.randn(300, 257, dtype=torch.float64)
+    reference = oracle.bfloat16()
+    candidate = reference.clone()
+    candidate[299] *= 1.05
+    found = numerics.compare(candidate, reference, oracle)
+    assert not found.passed and found.detail

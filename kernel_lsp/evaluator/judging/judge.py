@@ -33,8 +33,8 @@ from typing import Any
 import torch
 
 from kernel_lsp import wire
-from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator.judging import study, usable
+from kernel_lsp.errors import EvaluationError, OutOfMemory, boundary
+from kernel_lsp.evaluator.judging import needs, study, usable
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.oracle import Reference
 from kernel_lsp.evaluator.judging.planning import plain
@@ -52,6 +52,9 @@ class Judge:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.reference: Reference | None = None
+        self.place = "cpu"
+        self.seen_bytes = 0
+        """What the program seems to need while it is being opened."""
         self.sessions: dict[int, Examination] = {}
         self.files: dict[int, list[TensorOutbox]] = {}
         self.drawn: dict[int, list[TensorOutbox]] = {}
@@ -64,10 +67,35 @@ class Judge:
             with boundary(
                 EvaluationError, f"could not judge: the judge failed at {message['do']!r}"
             ):
-                reply = self._answer(message, blobs, out)
+                reply = self._answer_again_without_memory(message, blobs, out)
         except EvaluationError as error:
-            reply = {"refused": error.cause, "remedy": error.remedy}
+            memory = isinstance(error, OutOfMemory)
+            reply = {"refused": error.cause, "remedy": error.remedy, "memory": memory}
         return reply, out.blobs
+
+    def _answer_again_without_memory(
+        self, message: dict[str, Any], blobs: Blobs, out: TensorOutbox
+    ) -> dict[str, Any]:
+        """Where there is no memory left, once more after what nothing holds was given back. Raises
+        OutOfMemory, which says how much it takes."""
+        for again in (True, False):
+            try:
+                return self._answer(message, blobs, out)
+            except Exception as error:
+                if not needs.is_out_of_memory(error) or not self.needed_bytes:
+                    raise
+            out.clear()
+            needs.make_room(self.place)  # only now: the error's frames held tensors
+            if not again:
+                free = needs.free_bytes(self.place)
+                size = needs.in_words(self.needed_bytes, free)
+                raise OutOfMemory(f"could not judge: {size}", needs.REMEDY)
+        raise AssertionError
+
+    @property
+    def needed_bytes(self) -> int:
+        """0: not known yet."""
+        return self.reference.needed_bytes if self.reference is not None else self.seen_bytes
 
     def _answer(self, message: dict[str, Any], blobs: Blobs, out: TensorOutbox) -> dict[str, Any]:
         what = message["do"]
@@ -124,14 +152,18 @@ class Judge:
         )
         same = {**plain("as_given"), "number": 0}
         other = same if reference.range_bound else {**same, "family": "heavy_tailed"}
+        self.place = reference.device.place
         given = reference.given(0)
         usable.refuse_arguments(given)
+        inputs, state = needs.bytes_of(given), needs.bytes_of(reference.own_state)
+        self.seen_bytes = needs.needed_bytes(inputs, state, inputs)
         reference.settle(given)
         del given
         trial = draw(reference, 0, same)
         usable.first_call(reference, trial)
         again = {**draw(reference, 1, other), "state": trial["state"]}
         study.study(reference, trial, again, message.get("without", ()))
+        reference.needed_bytes = needs.needed_bytes(inputs, state, reference.result_bytes)
         self.reference = reference
         return {
             "init": encode(list(reference.init), out),
@@ -142,6 +174,7 @@ class Judge:
             "conduct": wire.to_json(reference.subject.conduct),
             "environment": reference.device.environment(),
             "elements": reference.elements,
+            "size": needs.in_words(reference.needed_bytes, needs.free_bytes(self.place)),
         }
 
     def _begin(self, number: int, message: dict[str, Any]) -> dict[str, Any]:

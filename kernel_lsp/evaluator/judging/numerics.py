@@ -32,7 +32,7 @@ in inputs.py move which elements those are).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,9 @@ FLOORS = {torch.float64: 16.0, torch.float32: 16.0, torch.float16: 1.0, torch.bf
 TF32_FLOOR, LOW_FLOOR = 2.0**-10, 2.0**-6
 KEPT_BITS = {torch.float32: 10, torch.bfloat16: 4}
 """Bits after the point that the lower-precision control keeps of a type: TF32 for float32."""
+PIECE = 2**26
+"""Elements up to which a whole tensor is compared at once: float64 copies of 8 GB of results do
+not fit beside them."""
 SOME = 1023
 """Elements by which the commonest value of a tensor is guessed; the median of all 2^24 took a core
 0.4 s."""
@@ -100,8 +103,25 @@ def errors_of(values: torch.Tensor, oracle: torch.Tensor) -> tuple[float, float]
 
 def _errors(values: torch.Tensor, oracle: torch.Tensor, scale: float) -> tuple[float, float]:
     """(relative error, largest deviation), both over ``scale``, the oracle's RMS."""
-    difference = values.double() - oracle
-    return _ratio(rms(difference), scale), _ratio(_largest(difference), scale)
+    squares = worst = 0.0
+    for mine, true in pieces(values, oracle):
+        difference = mine.double() - true
+        squares += rms(difference) ** 2 * difference.numel()
+        worst = max(worst, _largest(difference))
+    error = math.sqrt(squares / values.numel()) if values.numel() else 0.0
+    return _ratio(error, scale), _ratio(worst, scale)
+
+
+def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The same rows of tensors of one shape, few enough at a time that copies of them in float64
+    are small beside the tensors."""
+    first = tensors[0]
+    if first.numel() <= PIECE or not first.dim():
+        yield tensors
+        return
+    step = max(1, first.shape[0] * PIECE // first.numel())
+    for start in range(0, first.shape[0], step):
+        yield tuple(tensor[start : start + step] for tensor in tensors)
 
 
 def _largest(values: torch.Tensor) -> float:
@@ -132,7 +152,7 @@ def compare(
     candidate, reference = (with_arithmetic(real(t)) for t in (candidate, reference))
     truth = _truth(reference, oracle)
     others = [real(m).double() for m in moved]
-    c, r, o = candidate.double(), reference.double(), truth
+    c, r, o = candidate, reference, truth
     shaped = (c, r, o, others)
     if not all(map(finite, (c, r, o))):  # selecting costs more than the rest of the comparison
         special = compare_special(candidate, reference) if not edge else None
@@ -140,6 +160,7 @@ def compare(
         if special is not None:
             return special
         keep = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
+        c, r = c.double(), r.double()
         shaped = (
             _blank(c, keep),
             _blank(r, keep),
@@ -153,16 +174,29 @@ def compare(
     floors = FLOORS.get(dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
     found = _verdict(c, r, o, others, floors, constants, known)
     if found.passed and is_narrow(dtype) and not added:
-        mine, theirs, oracle_, rest = shaped
-        detail = narrow.problem(
-            mine, theirs, oracle_, [m.nan_to_num(0.0) for m in rest], eps, constants
-        )
+        detail = _narrow_problem(shaped, eps, constants)
         found = replace(found, passed=not detail, detail=detail)
     return (
         replace(found, worst=_worst(candidate, reference, truth))
         if found.candidate_error
         else found
     )
+
+
+def _narrow_problem(
+    shaped: tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[torch.Tensor]],
+    eps: float,
+    constants: float,
+) -> str:
+    """What narrow.py says of a result, or of the first of its pieces that it says something of:
+    each has rows enough to be held to the rules by itself."""
+    c, r, o, others = shaped
+    for mine, theirs, true, *rest in pieces(c, r, o, *others):
+        moved = [m.nan_to_num(0.0) for m in rest]
+        found = narrow.problem(mine.double(), theirs.double(), true, moved, eps, constants)
+        if found:
+            return found
+    return ""
 
 
 def _truth(reference: torch.Tensor, oracle: torch.Tensor | None) -> torch.Tensor:
@@ -183,8 +217,13 @@ def _blank(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
 def _worst(
     candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor
 ) -> dict[str, Any]:
-    distance = (candidate.double() - oracle).abs_().nan_to_num_(-1.0, -1.0).flatten()
-    place = int(distance.argmax())
+    farthest, place, before = -2.0, 0, 0
+    for mine, true in pieces(candidate, oracle):
+        distance = (mine.double() - true).abs_().nan_to_num_(-1.0, -1.0).flatten()
+        at = int(distance.argmax())
+        if float(distance[at]) > farthest:
+            farthest, place = float(distance[at]), before + at
+        before += distance.numel()
     values = (t.flatten()[place] for t in (candidate, reference, oracle))
     found: dict[str, Any] = dict(
         zip(("candidate", "reference", "oracle"), map(float, values), strict=True)

@@ -19,7 +19,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import callees, circumstances, devices, relations
 from kernel_lsp.evaluator.callees import Callee, widen_tensor
-from kernel_lsp.evaluator.circumstances import AUTOCAST, AUTOCAST_DTYPE, OTHER_MODE
+from kernel_lsp.evaluator.circumstances import AUTOCAST, AUTOCAST_DTYPE, INFERENCE, OTHER_MODE
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import (
     Gradients,
@@ -27,7 +27,7 @@ from kernel_lsp.evaluator.gradients import (
     leaves_with_gradients,
     second_order,
 )
-from kernel_lsp.evaluator.judging import noise, numerics, variations
+from kernel_lsp.evaluator.judging import needs, noise, numerics, variations
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
@@ -100,6 +100,8 @@ class Reference:
         self.output_dtypes: list[torch.dtype] = []
         self.elements = 0
         """Of all arguments together."""
+        self.result_bytes = self.needed_bytes = 0
+        """Of what one call returns; of everything that judging it needs."""
         self.aliases = False
         self.insensitive: list[int] = []
         """Places of the outputs that are the same for other inputs."""
@@ -338,9 +340,12 @@ class Reference:
         if not trial["draws"]:
             return []
         self._prepare(self.target, trial["state"], trial["noise_seed"])
+        circumstance = _circumstance(trial)
+        if circumstance == INFERENCE:  # what is drawn there could not be used elsewhere
+            circumstance = ""
         with noise.NoiseRecording(self.device.place) as recording:
             placed = map_tensors(self.place, trial["arguments"])
-            self._call(self.callee, placed, _records(trial, self.grad), _circumstance(trial))
+            self._call(self.callee, placed, _records(trial, self.grad), circumstance)
         return recording.draws
 
     @contextlib.contextmanager
@@ -361,6 +366,8 @@ class Reference:
         except (
             Exception
         ) as error:  # hard-coded dtypes, draws within a kernel: any exception means no oracle
+            if needs.is_out_of_memory(error):
+                raise
             note = f"no float64 oracle ({type(error).__name__})"
             if lasting:
                 self.oracle_note = f"{note}: the reference is compared with itself"

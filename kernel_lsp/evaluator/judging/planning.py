@@ -28,6 +28,10 @@ five."""
 COTANGENTS = ("as_given", "transposed", "expanded")
 """How the weights of gradients lie: a sum that follows passes on a tensor with strides of 0, a
 transposition one that is not contiguous, and a kernel that takes either for rows is wrong."""
+HUGE = 2**26
+"""Elements of all arguments together above which all families but the first and the last have few
+rows, where the reference takes them: a trial at full size takes seconds, and what is wrong for
+some values only is so in a million of them too."""
 FEW = ("as_given", "as_given_again")
 """Families for gradients of big workloads: forward and backward twice, once of it in float64."""
 
@@ -48,6 +52,9 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
     made = [plain(family) for family in families]
+    if reference.elements > HUGE and reference.batch:
+        for trial in made[1:-1]:
+            trial["batch"] = reference.batch[1][0]
     extra = _plan_variations(reference, pick, bound, big) + _plan_gradients(
         reference, pick, made, big
     )

@@ -18,7 +18,7 @@ import torch
 
 from kernel_lsp.evaluator.circumstances import AUTOCAST
 from kernel_lsp.evaluator.gradients import Gradients, leaves_with_gradients
-from kernel_lsp.evaluator.judging import inputs, matching, numerics, variations
+from kernel_lsp.evaluator.judging import inputs, matching, needs, numerics, variations
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
@@ -151,6 +151,8 @@ class Examination:
         try:
             ran = reference.run(trial, trial["noise_seed"])
         except Exception as error:  # the reference refuses such values: nothing to compare with
+            if needs.is_out_of_memory(error):
+                raise
             return {"skip": f"{trial['label']}: the reference raises {type(error).__name__}"}
         if message.get("error"):
             if trial["lenient"]:
@@ -372,7 +374,7 @@ class Examination:
         try:
             want = self.reference.gradients(trial, weights, trial["noise_seed"])
         except Exception as error:
-            if self.reference.grad:
+            if self.reference.grad or needs.is_out_of_memory(error):
                 raise
             detail = f"the reference has no backward pass here ({type(error).__name__})"
             return {"ok": True, "detail": detail, "compared": 0}
@@ -383,17 +385,24 @@ class Examination:
         names = [name for name, value in want.items() if value is not None]
         if not names:
             return {"ok": True, "detail": "", "compared": 0}
+        results = self._compared_gradients(trial, names, got, want)
+        reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
+        return {**reply, "check": "gradients", "compared": len(names)}
+
+    def _compared_gradients(
+        self, trial: Trial, names: list[str], got: Gradients, want: Gradients
+    ) -> list[numerics.Comparison]:
+        weights = trial["weights"]
         truth = self.reference.gradients_wide(trial, weights)
         edge = inputs.INFINITE if trial["family"] == inputs.TIED else ""
         about = (self._precision(trial), GRADIENT_CONSTANTS, edge)
         results = self._judge_gradients(names, got, want, truth, [], about=about)
-        if not all(result.passed for result in results):
-            moved = [self.reference.gradients_wide(trial, weights, moved=True) for _ in range(2)]
-            known = self._known_gradient_errors(trial, weights)
-            others = [m for m in moved if m]
-            results = self._judge_gradients(names, got, want, truth, others, known, about=about)
-        reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
-        return {**reply, "check": "gradients", "compared": len(names)}
+        if all(result.passed for result in results):
+            return results
+        moved = [self.reference.gradients_wide(trial, weights, moved=True) for _ in range(2)]
+        known = self._known_gradient_errors(trial, weights)
+        others = [m for m in moved if m]
+        return self._judge_gradients(names, got, want, truth, others, known, about=about)
 
     def _gradients_of(self, message: dict[str, Any], blobs: Blobs, which: str) -> Gradients:
         """Of a worker's answer; raises Mismatch when it is none."""

@@ -21,7 +21,7 @@ from kernel_lsp.evaluator.circumstances import (
     in_words,
     module_of,
 )
-from kernel_lsp.evaluator.judging import inputs, numerics, variations
+from kernel_lsp.evaluator.judging import inputs, needs, numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves, with_arithmetic
@@ -56,6 +56,7 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
     reference.random = not alike(first.output, noisy.output)
     reference.changed = _changed(first, trial)
     reference.aliases = any(name.startswith("input") for names in first.relations for name in names)
+    reference.result_bytes = needs.bytes_of(first.output)
     reference.output_dtypes = [t.dtype for t in tensor_leaves(first.output)]
     reference.insensitive = _insensitive(reference, first, other)
     _vary(reference, trial, first, without)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from kernel_lsp import leftovers, phases, process, scratch, wire
-from kernel_lsp.errors import EvaluationError, WorkerLost
+from kernel_lsp.errors import EvaluationError, OutOfMemory, WorkerLost
 from kernel_lsp.evaluator.processes import crashes, hoarding
 from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.pool import INTERPRETED, ZygotePool
@@ -133,6 +134,11 @@ class Sandbox:
         """A process that compares many variants; nothing that it compiles is kept for the
         judgement."""
         return await self._candidate_process("tuner", CompiledKernels.key("tuner"))
+
+    async def another_worker(self) -> Party:
+        """One in the place of a worker that has ended."""
+        leftovers.remove(self.root / "worker")
+        return await self._candidate_process("worker", self._candidates_key)
 
     async def end_worker(self, worker: Party) -> None:
         """Its memory and cores belong to the timing now; its kernels are kept."""
@@ -330,7 +336,7 @@ class Sandbox:
                     module,
                     argument,
                     python=self.request.python,
-                    limits=self._limits(),
+                    limits=self._limits(self._judge_bytes() if name == "judge" else DISK_BYTES),
                     confinement=confinement,
                     environment={**extra, **(device_sharing.environment if device_sharing else {})},
                     imports=imports,
@@ -345,13 +351,18 @@ class Sandbox:
             device_sharing.settle(child.process.pid)
         return Party(child, name, confinement.scratch)
 
-    def _limits(self) -> process.Limits:
+    def _judge_bytes(self) -> int:
+        """Of one file of the judge's, which lays inputs there that may be larger than anything
+        that a candidate may leave: half of what the disk has left."""
+        return max(DISK_BYTES, shutil.disk_usage(self.root).free // 2)
+
+    def _limits(self, file_bytes: int) -> process.Limits:
         memory = self.request.budget.memory_bytes
         if memory is None and not self._gpu:
             memory = _memory_of_this_machine()
         processes = None if self._gpu else running_tasks() + SPARE_PROCESSES
         return process.Limits(
-            memory_bytes=None if self._gpu else memory, file_bytes=DISK_BYTES, processes=processes
+            memory_bytes=None if self._gpu else memory, file_bytes=file_bytes, processes=processes
         )
 
 
@@ -451,9 +462,8 @@ async def ask_judge(
     except WorkerLost as error:
         raise _reference_lost(judge, error) from error
     if "refused" in reply:
-        raise EvaluationError(
-            reply["refused"], reply["remedy"] or "run the file by itself and mend it"
-        )
+        kind = OutOfMemory if reply.get("memory") else EvaluationError
+        raise kind(reply["refused"], reply["remedy"] or "run the file by itself and mend it")
     return reply, answer
 
 

@@ -379,7 +379,8 @@ def failure(error: BaseException, doing: str) -> dict[str, Any]:
     where = f", line {lines[-1]}" if lines else ""
     hint = "; it ran out of memory: give it less to do or raise the limit" if memory else ""
     text = f"{doing} raised {type(error).__name__}{where}: {_first_lines(error)}{hint}"
-    return {"error": text, "kind": "compile_error" if compiling else "runtime_error"}
+    kind = "compile_error" if compiling else "runtime_error"
+    return {"error": text, "kind": kind, "memory": memory}
 
 
 def _first_lines(error: BaseException) -> str:
