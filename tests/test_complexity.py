@@ -38,7 +38,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 ABOVE: dict[str, int] = {
     "kernel_lsp/rewrite/capture/tracing.py:capture": 28,
     "kernel_lsp/rewrite/capture/tracing.py:_capture_recorded": 26,
-    "kernel_lsp/evaluator/judging/numerics.py:compare": 23,
+    "kernel_lsp/evaluator/judging/numerics.py:compare": 22,
     "benchmarks/gating/verdicts.py:attacks": 22,
     "kernel_lsp/rewrite/capture/filling.py:_filling": 22,
     "kernel_lsp/rewrite/codegen/backward/kernels.py:_outputs": 22,
