@@ -13,6 +13,7 @@ was accepted are passed over."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import secrets
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.judging import judge, narrow, numerics, session
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.session import Examination
+from kernel_lsp.evaluator.running import parameters
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves, with_arithmetic
 from kernel_lsp.records import Program, Workload
 
@@ -78,14 +80,13 @@ class Again:
     def _compare(self, examination: Examination, descriptor: dict[str, Any]) -> None:
         reference, trial = self.reference, draw(self.reference, examination.seed, descriptor)
         ran = reference.run(trial, trial["noise_seed"])
-        if isinstance(self.callee.target, torch.nn.Module):
-            self.callee.target.load_state_dict(trial["state"])
         placed = map_tensors(reference.place, trial["arguments"])
         torch.manual_seed(trial["noise_seed"])
+        self._load(trial)
         within = circumstances.within(
             trial["circumstance"], self.callee.target, reference.device.place
         )
-        with torch.set_grad_enabled(bool(trial["grad"])), within:
+        with torch.set_grad_enabled(bool(trial["grad"])), within, self._in_type(trial):
             result = self.callee(self.callee.bind(placed))
         got = map_tensors(lambda t: t.detach().clone(), result)
         pairs = list(zip(tensor_leaves(got), tensor_leaves(ran.output), strict=True))
@@ -104,6 +105,25 @@ class Again:
         others = [found for found in wide[1:] if found]
         about = (self.precision, session.GRADIENT_CONSTANTS, "")
         examination._judge_gradients(names, mine, want, wide[0], others, about=about)
+
+    def _load(self, trial: dict[str, Any]) -> None:
+        if isinstance(self.callee.target, torch.nn.Module):
+            self.callee.target.load_state_dict(trial["state"])
+
+    @contextlib.contextmanager
+    def _in_type(self, trial: dict[str, Any]) -> Iterator[None]:
+        """In float32 where the trial is."""
+        target = self.callee.target
+        if not (trial["single"] and isinstance(target, torch.nn.Module)):
+            yield
+            return
+        before = {name: t.dtype for name, t in parameters.tensors_of(target).items()}
+        parameters.cast(target, {name: t.dtype for name, t in trial["state"].items()})
+        self._load(trial)
+        try:
+            yield
+        finally:
+            parameters.cast(target, before)
 
 
 class _watching:

@@ -105,3 +105,45 @@ def test_values_at_the_edges(family: str, reference: list, candidate: list, pass
 def test_what_overflows_in_the_reference_alone_may_be_either() -> None:
     reference, oracle = torch.tensor([INF, 1.0]), torch.tensor([1e30, 1.0], dtype=torch.float64)
     assert numerics.compare(torch.tensor([1e30, 1.0]), reference, oracle, edge=EXTREME).passed
+
+
+def test_what_float32_leaves_where_terms_cancel_is_no_error() -> None:
+    """The gradient of a softmax that one element dominates: by torch, and by hand."""
+    refused = []
+    for seed in range(60):
+        draw = torch.Generator().manual_seed(seed)
+        x = torch.randn(5, 257, generator=draw).bfloat16().float()
+        x = (x * torch.exp(torch.randn(5, 257, generator=draw)) * 3).bfloat16()
+        g = torch.randn(5, 257, generator=draw).bfloat16()
+        oracle, reference, candidate = gradients_of_softmax(x, g)
+        problem = numerics.compare(candidate, reference, oracle, constants=2.0).detail
+        refused += [(seed, problem)] if problem else []
+    assert not refused
+
+
+def gradients_of_softmax(
+    x: torch.Tensor, g: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """In float64, by torch, and by autograd through another spelling."""
+
+    def gradient(x: torch.Tensor, spelled: bool) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        wide = x if x.dtype is torch.float64 else x.float()
+        if spelled:
+            e = torch.exp(wide - wide.amax(-1, keepdim=True))
+            y = e / e.sum(-1, keepdim=True)
+        else:
+            y = torch.softmax(wide, -1)
+        (found,) = torch.autograd.grad(y, x, g.to(y.dtype))
+        return found
+
+    return gradient(x.double(), False), gradient(x, False), gradient(x, True)
+
+
+def test_a_row_that_is_lost_beside_larger_ones_is_still_seen() -> None:
+    oracle = torch.randn(64, 64, dtype=torch.float64)
+    oracle[3] *= 1e-3
+    reference = oracle.bfloat16()
+    candidate = reference.clone()
+    candidate[3] = 0
+    assert numerics.compare(candidate, reference, oracle).detail

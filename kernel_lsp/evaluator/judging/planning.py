@@ -19,6 +19,8 @@ Descriptor = dict[str, Any]
 SMOOTH = ("as_given", "shifted", "negated", "heavy_tailed", "as_given_again", *inputs.IN_RANGE)
 """Families for gradients of every workload; scaled values saturate."""
 COMPARED = (*SMOOTH, inputs.TIED)
+FAR = ("shifted", "heavy_tailed")
+"""Families whose values lie where those of the workload seldom do."""
 MAX_SIZES = 2
 """Of one group of dimensions, in one session, where a call is not small."""
 SMALL = 2**17
@@ -58,7 +60,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     extra = _plan_variations(reference, pick, bound, big) + _plan_gradients(
         reference, pick, made, big
     )
-    extra += _edges(reference, pick, big) + _sizes(reference, pick) + _single(reference, big)
+    extra += _edges(reference, pick, big) + _sizes(reference, pick) + _single(reference, pick, big)
     extra += _circumstances(reference, big)
     made[-1:-1] = extra  # the last has the parameters as constructed
     made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
@@ -165,12 +167,16 @@ def _is_small(reference: Reference) -> bool:
     return reference.elements + parameters <= SMALL
 
 
-def _single(reference: Reference, big: bool) -> list[Descriptor]:
-    """In float32, where a program in 16 bits can run in it."""
+def _single(reference: Reference, pick: random.Random, big: bool) -> list[Descriptor]:
+    """In float32, where a program in 16 bits can run in it: what is wrong for some values alone may
+    be less than 16 bits show."""
     if not reference.subject.has_single:
         return []
     batch = reference.batch[1][0] if big and reference.batch else None
-    return [{**plain("as_given"), "batch": batch, "single": True, "lenient": True}]
+    families = ["as_given"] if reference.range_bound else ["as_given", pick.choice(FAR)]
+    return [
+        {**plain(family), "batch": batch, "single": True, "lenient": True} for family in families
+    ]
 
 
 def _circumstances(reference: Reference, big: bool) -> list[Descriptor]:
