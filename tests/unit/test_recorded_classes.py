@@ -17,6 +17,7 @@ from kernel_lsp.files import read_source
 from kernel_lsp.pipeline import kept
 from kernel_lsp.programs import recording
 from kernel_lsp.records import Snapshot
+from kernel_lsp.rewrite.capture import refusals
 from kernel_lsp.rewrite.capture.inherited import with_forward
 from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.snapshots import store
@@ -220,3 +221,12 @@ class Plain(nn.Module):
         )
     )
     assert [one.qualname for one in found.targets] == ["Model", "Chain"]
+
+
+def test_autograd_functions_are_seen_whose_apply_is_written_in_c() -> None:
+    """As torch 2.14's is, and dict.fromkeys of every Python."""
+    effects = refusals.Effects("Model", {}, None)
+    kind = type("Named", (dict,), {"__module__": "program"})
+    made = effects._applied(vars(dict)["fromkeys"])(kind, ["x"])
+    assert made == {"x": None} and isinstance(made, kind)
+    assert effects.derivatives == ["Named"]

@@ -324,7 +324,7 @@ class Effects:
         def recorder(cls: Any, *args: Any, **kwargs: Any) -> Any:
             if not cls.__module__.startswith("torch."):
                 self.derivatives.append(cls.__name__)
-            return apply.__func__(cls, *args, **kwargs)
+            return apply.__get__(None, cls)(*args, **kwargs)  # torch 2.14 has it in C
 
         return recorder
 
