@@ -154,7 +154,11 @@ class Child:
                 raise
 
     async def send(self, message: dict[str, Any], blobs: Sequence[bytes | memoryview] = ()) -> None:
-        """Write one frame without waiting for a reply (see :meth:`receive`)."""
+        """Write one frame without waiting for a reply (see :meth:`receive`).
+
+        Raises ConnectionError when the child has ended: asyncio of Python 3.12 raises TypeError."""
+        if self._writer.is_closing():
+            raise ConnectionResetError(f"{self.name} no longer reads")
         self._writer.writelines(wire.encode_frame(self._requests, message, blobs))
         await self._writer.drain()
 

@@ -22,7 +22,15 @@ from kernel_lsp.patching import store
 from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, stepping, targets
 from kernel_lsp.programs.composing import ProgramVariant, Workspace
-from kernel_lsp.programs.measuring import AS_IS, COMPILED, FIRST, LATER, Agreement, MeasuredWays
+from kernel_lsp.programs.measuring import (
+    AS_IS,
+    COMPILED,
+    FIRST,
+    LATER,
+    SLOWEST,
+    Agreement,
+    MeasuredWays,
+)
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Name, Shares
@@ -187,7 +195,8 @@ class ProgramBench:
     # --- 3
 
     def time_first(self) -> None:
-        """Everything that needs no target, once. What pays at once is told at once."""
+        """What needs no target and begins within seconds, once. What pays at once is told at
+        once."""
         if self.is_broken:
             return
         ways = [AS_IS]
@@ -197,17 +206,22 @@ class ProgramBench:
                 ways += self._compiled(variant, None)
             else:
                 self._drop(variant.name)
-        plain = [way for way in COMPILED if not way.regional or self.clock.region]
         if not self.plan.may_compile:
-            plain = []
             self.notes.append(NOT_COMPILED)
-        elif not self.clock.roots:  # functions alone: there is no module to compile
-            plain = []
+        plain = [way for way in self._plain if way != SLOWEST]
         ways[1:1] = plain[:1]
         ways += plain[1:]
         measuring.measure(
             self.measured, ways, self._start, self._say, FIRST, after_round=self._tell_gain
         )
+
+    @property
+    def _plain(self) -> list[ProgramWay]:
+        """What torch.compile alone can do with the program."""
+        # of functions alone there is no module to compile
+        if not self.plan.may_compile or not self.clock.roots:
+            return []
+        return [way for way in COMPILED if not way.regional or self.clock.region]
 
     def _compiled(self, variant: ProgramVariant, mode: str | None) -> list[ProgramWay]:
         """The variant and torch.compile of the root together: as a line of the program where there
@@ -240,6 +254,9 @@ class ProgramBench:
                 "the same"
             )
             return
+        # Five minutes on an H100 to the first step of twelve layers: targets have gained by then.
+        slow = [way for way in self._plain if way == SLOWEST]
+        measuring.measure(self.measured, slow, self._start, self._say, FIRST)
         begun = self.variants.get(composing.OPTIMIZER)
         ways = self.measured.worth_more(MAX_PLAIN)
         best = self.measured.best(way for way in ways if not way.is_edited)

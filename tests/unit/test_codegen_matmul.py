@@ -320,7 +320,9 @@ def test_persistent_plans_are_tried_for_many_short_products_and_compile(
     after = rewritten(source, "fused-matmul", plan=walked[0])
     assert not golden_helpers.invented_names(after) and not golden_helpers.unexplained_masks(after)
     kernels = compiler.ask(after=after)
-    assert all(kernel["spill_bytes"] == 0 for kernel in kernels if kernel["arch"] == 90), kernels
+    # 16 bytes where tiles are computed again for infinite numbers; the walk takes as long as without
+    # (benchmarks/results/matmul-infinite-h100-2026-11-26.txt).
+    assert all(kernel["spill_bytes"] <= 16 for kernel in kernels if kernel["arch"] == 90), kernels
 
 
 @pytest.mark.parametrize(
@@ -452,6 +454,15 @@ def test_infinite_factors_give_what_torch_gives(interpreter, form, splits, speci
     else:
         right = INFINITE.format("200, 45", f"float('{special}')")
     agrees(interpreter, program("torch.relu(x @ y)", f"{left}, {right}"), form, splits)
+
+
+@pytest.mark.parametrize("form, splits", [("parts", 1), ("pointers", 3), ("tiles", 1)])
+def test_factors_near_the_largest_number_do_not_overflow_on_the_way(interpreter, form, splits):
+    """Parts lie near 2**15: their product times the scale of one factor passes 2**128, times both
+    it does not."""
+    left = INFINITE.format("37, 200", "3e38")
+    source = program("torch.relu(x @ y)", f"{left}, torch.randn(200, 45) * 0.01")
+    agrees(interpreter, source, form, splits)
 
 
 @pytest.mark.parametrize("form", ["pointers", "tiles"])

@@ -279,9 +279,11 @@ def test_a_storage_offset_comes_back_as_far_as_alignment_goes() -> None:
 def test_a_launcher_that_triton_has_compiled_is_no_module_that_a_candidate_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "__triton_launcher", ModuleType("__triton_launcher"))
-    monkeypatch.setitem(sys.modules, "of_the_user", ModuleType("of_the_user"))
+    compiled = "torch._inductor.runtime.compile_tasks.cabc"
+    names = ("__triton_launcher", compiled, "of_the_user")
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
     watched = WatchedFunctions()
-    for name in ("__triton_launcher", "of_the_user"):
+    for name in names:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     assert watched.changes() == ["sys.modules['of_the_user']"]

@@ -87,6 +87,16 @@ async def test_a_death_is_named(module: str, code: str, words: str) -> None:
     assert words in str(caught.value) and not child.alive
 
 
+async def test_what_has_ended_cannot_be_sent_anything(module: str) -> None:
+    """asyncio of Python 3.12 raises TypeError there, and a gate called it its own failure."""
+    child = await start(module)
+    await child.kill()
+    with pytest.raises(ConnectionError):
+        await child.send({"code": "pass"})
+    with pytest.raises(WorkerLost):
+        await child.ask({"code": "pass"}, timeout_s=LONG_S)
+
+
 async def test_silence_is_ended_in_time(module: str) -> None:
     child = await start(module)
     with pytest.raises(WorkerLost, match="no answer within"):

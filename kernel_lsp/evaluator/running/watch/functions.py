@@ -46,6 +46,10 @@ SKIPPED = frozenset(
 UNREAD = frozenset({"__triton_launcher"})
 """Names in sys.modules that nobody looks up: each launcher that Triton 3.6 compiles replaces the
 one before, because C extensions of the old kind enter themselves."""
+COMPILED = "torch._inductor.runtime.compile_tasks."
+"""Modules that torch's compiler wrote. It never looks them up by these names, and enters another
+module of the same text when the same kernel is compiled for another program (torch 2.11: a quarter
+of 60 training tasks were refused for it on an H100)."""
 REBOUND_BY = "torch._dynamo"
 """torch's compiler puts wrappers around Module.__init__ and manual_seed when it is first used."""
 Known = tuple[Any, Any, Any, Any]
@@ -69,7 +73,7 @@ class WatchedFunctions:
         found += [f"{where}.{name}" for (where, name), value in now.items()
                   if (where, name) not in self._known and _is_candidates(value)]  # fmt: skip
         found += [f"sys.modules[{name!r}]" for name, old in self._modules.items()
-                  if sys.modules.get(name, old) is not old and name not in UNREAD]  # fmt: skip
+                  if sys.modules.get(name, old) is not old and _is_looked_up(name)]  # fmt: skip
         constants = dict(_constants())
         return found + [name for name, old in self._constants.items() if constants.get(name) != old]
 
@@ -80,6 +84,10 @@ class WatchedFunctions:
                     callable(value) or isinstance(value, (staticmethod, classmethod))
                 ):
                     yield (label, name), value
+
+
+def _is_looked_up(module: str) -> bool:
+    return module not in UNREAD and not module.startswith(COMPILED)
 
 
 def _spaces() -> Iterator[tuple[str, Any]]:

@@ -7,9 +7,23 @@ power of two for each row replaces their fixed one, so that numbers of any size 
 
 DOT_PARTS = '''\
 @triton.jit
-def _any_nan(tile):
-    """Whether a number of a tile is NaN, as a scalar."""
-    return tl.max(tl.max((tile != tile).to(tl.int32), axis=1), axis=0) > 0
+def _any_special(tile):
+    """Whether a number of a tile is infinite or NaN."""
+    return tl.max(tl.max((tl.abs(tile) < float("inf")).to(tl.int32) ^ 1, axis=1), axis=0) > 0
+
+
+@triton.jit
+def _half_power(power):
+    """A power of two with half of the exponent of another one."""
+    bits = power.to(tl.int32, bitcast=True) >> 23
+    return (((bits + 127) >> 1) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _scaled(product, left, right):
+    """product * left * right, powers of two, of which half a time: nothing overflows on the way."""
+    left_half, right_half = _half_power(left), _half_power(right)
+    return product * (left_half * right_half) * ((left / left_half) * (right / right_half))
 
 
 @triton.jit
@@ -129,6 +143,7 @@ def _dot_float16x3(left, right, CAREFUL: tl.constexpr):
         left_low = tl.where(left_low == left_low, left_low, 0.0)
         right_low = tl.where(right_low == right_low, right_low, 0.0)
     product = _dot_parts(left_high, left_low, right_high, right_low, CAREFUL)
-    product *= (left_bits << 23).to(tl.float32, bitcast=True)
-    return product * (right_bits << 23).to(tl.float32, bitcast=True)
+    left_scale = (left_bits << 23).to(tl.float32, bitcast=True)
+    right_scale = (right_bits << 23).to(tl.float32, bitcast=True)
+    return _scaled(product, left_scale, right_scale) if CAREFUL else product * left_scale * right_scale
 '''

@@ -3,33 +3,46 @@ dimension."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kernel_lsp.rewrite.codegen.matmul.plan import MatmulJob
 
+TILES = "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)"
+SUMS = "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)"
+WHY_AGAIN = (
+    "    # Infinity times a low part has another sign for half of all numbers, and scales overflow "
+    "where\n    # factors are near the largest number: again, carefully."
+)
 
-def begin(job: MatmulJob) -> list[str]:
-    """Which tile a program computes."""
+
+def statements(job: MatmulJob, finish: list[str]) -> list[str]:
+    """The body of the kernel. ``finish``: what becomes of the ``product`` of a tile."""
+    if job.tile.persistent:
+        return _walks(job, finish)
     lines = ["    tile = tl.program_id(0)"]
     if job.batched:
         lines.append("    batch = tl.program_id(1).to(tl.int64)  # int64: offsets can pass 2**31")
     if job.split:
         lines.append(f"    part = tl.program_id({2 if job.batched else 1})")
-    return [*lines, TILES]
+    lines += [TILES, *_place(), *_product(job, careful=False)]
+    if job.float32:
+        again = [SUMS, *_sum(job, careful=True)]
+        lines += [WHY_AGAIN, "    if _any_special(product):", *_indented(again)]
+    return [*lines, *finish]
 
 
-TILES = "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)"
-
-
-def walks(job: MatmulJob, tile: Callable[[bool], list[str]]) -> list[str]:
-    """The statements of a persistent program. ``tile``: those of one tile, careful or not."""
+def _walks(job: MatmulJob, finish: list[str]) -> list[str]:
+    """A persistent program computes tile after tile. A second loop for some of them would end the
+    pipeline over all: they are noted, and all are computed again."""
     count = "n_batches * row_tiles * col_tiles" if job.batched else "row_tiles * col_tiles"
+    place = [*_walked_tile(job), *_place()]
+    noted = ["    again = tl.maximum(again, _any_special(product))"] if job.float32 else []
     lines = [
         TILES,
         *(["    again = 0"] if job.float32 else []),
         "    # Flattened: blocks of the next tile are loaded while this one is finished.",
         f"    for walked in tl.range(tl.program_id(0), {count}, tl.num_programs(0), flatten=True):",
-        *_indented([*_walked_tile(job), *tile(False)]),
+        *_indented([*place, *_product(job, careful=False), *noted, *finish]),
     ]
     if not job.float32:
         return lines
@@ -38,7 +51,7 @@ def walks(job: MatmulJob, tile: Callable[[bool], list[str]]) -> list[str]:
         WHY_AGAIN,
         f"    count = tl.where(again > 0, {count}, 0)",
         "    for walked in range(tl.program_id(0), count, tl.num_programs(0)):",
-        *_indented([*_walked_tile(job), *tile(True)]),
+        *_indented([*place, *_product(job, careful=True), *finish]),
     ]
 
 
@@ -55,7 +68,7 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def place() -> list[str]:
+def _place() -> list[str]:
     return [
         "    # Programs that run at the same time share GROUP rows of tiles, and so their "
         "inputs in L2.",
@@ -113,33 +126,83 @@ def _range(job: MatmulJob, end: str) -> list[str]:
     ]
 
 
-SUMS = "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)"
-WHY_AGAIN = (
-    "    # The low part of a number may have another sign: infinity times both is NaN. "
-    "Again, carefully."
-)
+def _product(job: MatmulJob, *, careful: bool) -> list[str]:
+    """The product of one tile as float32."""
+    return [*_before_sums(job), SUMS, *indices(job), *_sum(job, careful=careful)]
 
 
-def loop(job: MatmulJob) -> list[str]:
-    """The product of one tile, where a program computes one."""
-    before, over = _loop(job, careful=False)
-    if not job.float32:
-        return [*before, SUMS, *over]
-    _, again = _loop(job, careful=True)
-    again_if = [WHY_AGAIN, "    if _any_nan(product):", *_indented([SUMS, *again])]
-    return [*before, SUMS, *over, *again_if]
+def _sum(job: MatmulJob, *, careful: bool) -> list[str]:
+    return [*_loop(job, careful=careful), *_scale(job, careful=careful)]
 
 
-def walked_loop(job: MatmulJob, *, careful: bool) -> list[str]:
-    """The product of one tile of many. A second loop for some of them would end the pipeline over
-    all."""
-    before, over = _loop(job, careful=careful)
-    noted = ["    again = tl.maximum(again, _any_nan(product))"] if job.float32 else []
-    return [*before, SUMS, *over, *([] if careful else noted)]
+def indices(job: MatmulJob, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
+    """Rows and columns of a tile, and what of it lies inside of the result."""
+    lines = [
+        f"    rows = start_row + tl.arange(0, {rows})[:, None].to(tl.int64)",
+        f"    cols = start_col + tl.arange(0, {cols})[None, :]",
+        "    # The last tiles reach past the end of the rows and of the columns.",
+        "    row_mask, col_mask = rows < n_rows, cols < n_cols",
+        "    mask = row_mask & col_mask  # both",
+    ]
+    return [*lines, "    rows += batch * n_rows"] if job.batched else lines
 
 
-def _loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
-    """What stands before the sums, and the loop that adds to them."""
+def _scale(job: MatmulJob, *, careful: bool) -> list[str]:
+    """Undoes the powers of two that the parts were divided by."""
+    if not job.parts:
+        return []
+    left = f"tl.load({job.left}_scale_ptr + rows, mask=row_mask)"
+    cols = "batch * n_cols + cols" if job.batched else "cols"
+    right = f"tl.load({job.right}_scale_ptr + {cols}, mask=col_mask)"
+    if not careful:
+        return [f"    product *= {left}", f"    product *= {right}"]
+    return [
+        "    product = _scaled(",
+        f"        product, {left},",
+        f"        {right},",
+        "    )",
+    ]
+
+
+def _before_sums(job: MatmulJob) -> list[str]:
+    """What the loop reads from."""
+    left, right = job.left, job.right
+    if job.descriptors:
+        return _rows_of_descriptors(job)
+    lines = [
+        "    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)",
+        "    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)",
+    ]
+    if job.parts:
+        rows = "(batch * n_rows + left_rows)" if job.batched else "left_rows"
+        cols = "(batch * n_cols + right_cols)" if job.batched else "right_cols"
+        return [
+            *lines,
+            "    inner = tl.arange(0, BLOCK_INNER)",
+            f"    left_at = {left}_parts_ptr + {rows} * 2 * padded + inner[None, :]",
+            f"    right_at = {right}_parts_ptr + {cols} * 2 * padded + inner[:, None]",
+        ]
+    if not job.batched:
+        return lines
+    return [
+        f"    {left}_batch_ptr = {left}_ptr + batch * {left}_batch_stride",
+        f"    {right}_batch_ptr = {right}_ptr + batch * {right}_batch_stride",
+        *lines,
+    ]
+
+
+def _rows_of_descriptors(job: MatmulJob) -> list[str]:
+    if not job.batched:
+        return []
+    return [
+        "    # The batches lie below each other; rows of the next one are masked at the end.",
+        "    left_row = (batch * n_rows + start_row).to(tl.int32)",
+        "    right_row = (batch * n_cols + start_col).to(tl.int32)",
+    ]
+
+
+def _loop(job: MatmulJob, *, careful: bool) -> list[str]:
+    """Adds the products of blocks to the sums."""
     if not job.parts:
         return _tiles_loop(job, careful=careful)
     return (
@@ -149,18 +212,10 @@ def _loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
     )
 
 
-def _descriptors_loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
+def _descriptors_loop(job: MatmulJob, *, careful: bool) -> list[str]:
     left, right = job.left, job.right
-    row, col = "start_row", "start_col"
-    lines = list[str]()
-    if job.batched:
-        row, col = "left_row", "right_row"
-        lines = [
-            "    # The batches lie below each other; rows of the next one are masked at the end.",
-            "    left_row = (batch * n_rows + start_row).to(tl.int32)",
-            "    right_row = (batch * n_cols + start_col).to(tl.int32)",
-        ]
-    return lines, [
+    row, col = ("left_row", "right_row") if job.batched else ("start_row", "start_col")
+    return [
         *_range(job, "padded"),
         f"        {left}_high = {left}_parts.load([{row}, start])",
         f"        {left}_low = {left}_parts.load([{row}, padded + start])",
@@ -170,22 +225,11 @@ def _descriptors_loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list
     ]
 
 
-def _pointers_loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
+def _pointers_loop(job: MatmulJob, *, careful: bool) -> list[str]:
     """The same without descriptors: making two of them takes the host longer than short products
     run."""
     left, right = job.left, job.right
-    rows, cols = ("batch * n_rows + ", "batch * n_cols + ") if job.batched else ("", "")
-    left_rows, right_cols = (f"({rows}left_rows)", f"({cols}right_cols)") if job.batched else (
-        "left_rows", "right_cols",
-    )  # fmt: skip
-    before = [
-        "    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)",
-        "    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)",
-        "    inner = tl.arange(0, BLOCK_INNER)",
-        f"    left_at = {left}_parts_ptr + {left_rows} * 2 * padded + inner[None, :]",
-        f"    right_at = {right}_parts_ptr + {right_cols} * 2 * padded + inner[:, None]",
-    ]
-    return before, [
+    return [
         *_range(job, "padded"),
         f"        {left}_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)",
         f"        {left}_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, "
@@ -208,26 +252,15 @@ def _dots(job: MatmulJob, turned: str, *, careful: bool) -> list[str]:
     ]
 
 
-def _tiles_loop(job: MatmulJob, *, careful: bool) -> tuple[list[str], list[str]]:
+def _tiles_loop(job: MatmulJob, *, careful: bool) -> list[str]:
     left, right = job.left, job.right
-    left_ptr, right_ptr = f"{left}_ptr", f"{right}_ptr"
-    shifts = list[str]()
-    if job.batched:
-        left_ptr, right_ptr = f"{left}_batch_ptr", f"{right}_batch_ptr"
-        shifts = [
-            f"    {left_ptr} = {left}_ptr + batch * {left}_batch_stride",
-            f"    {right_ptr} = {right}_ptr + batch * {right}_batch_stride",
-        ]
+    of_batch = "_batch" if job.batched else ""
+    left_ptr, right_ptr = f"{left}{of_batch}_ptr", f"{right}{of_batch}_ptr"
     end = "end" if job.split or job.product.triangular else "n_inner"
     dot = f"product = tl.dot({left}_tile, {right}_tile, product)"
     if job.float32:
         dot = f"product += _dot_float16x3({left}_tile, {right}_tile, {careful})"
-    before = [
-        *shifts,
-        "    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)",
-        "    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)",
-    ]
-    return before, [
+    return [
         *_range(job, "n_inner"),
         "        inner = start + tl.arange(0, BLOCK_INNER).to(tl.int64)",
         f"        # past the end of {end} and of the rows and columns zeros stand in",

@@ -48,25 +48,9 @@ def emit(job: MatmulJob) -> GeneratedSource:
 
 
 def _kernel(job: MatmulJob) -> str:
-    if job.tile.persistent:
-        lines = matmul_loops.walks(
-            job, lambda careful: _tile(job, matmul_loops.walked_loop(job, careful=careful))
-        )
-    else:
-        lines = [*matmul_loops.begin(job), *_tile(job, matmul_loops.loop(job))]
+    finish = _partial_store(job) if job.split else _tail(job)
+    lines = matmul_loops.statements(job, finish)
     return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), _doc(job), lines)
-
-
-def _tile(job: MatmulJob, loop: list[str]) -> list[str]:
-    """The statements of one tile, whose product ``loop`` computes."""
-    lines = [*matmul_loops.place(), *loop, *_indices(job)]
-    if job.parts:
-        left, right = job.left, job.right
-        lines += [
-            f"    product *= tl.load({left}_scale_ptr + rows, mask=row_mask)",
-            f"    product *= tl.load({right}_scale_ptr + {_right_cols(job)}, mask=col_mask)",
-        ]
-    return [*lines, *(_partial_store(job) if job.split else _tail(job))]
 
 
 def _doc(job: MatmulJob) -> str:
@@ -80,21 +64,6 @@ def _doc(job: MatmulJob) -> str:
     if job.reduced:
         return f"{doc} and reduces its {'columns' if job.down else 'rows'}."
     return f"{doc} and finishes it in registers."
-
-
-def _right_cols(job: MatmulJob) -> str:
-    return "batch * n_cols + cols" if job.batched else "cols"
-
-
-def _indices(job: MatmulJob, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
-    lines = [
-        f"    rows = start_row + tl.arange(0, {rows})[:, None].to(tl.int64)",
-        f"    cols = start_col + tl.arange(0, {cols})[None, :]",
-        "    # The last tiles reach past the end of the rows and of the columns.",
-        "    row_mask, col_mask = rows < n_rows, cols < n_cols",
-        "    mask = row_mask & col_mask  # both",
-    ]
-    return [*lines, "    rows += batch * n_rows"] if job.batched else lines
 
 
 def _partial_store(job: MatmulJob) -> list[str]:
@@ -150,7 +119,7 @@ def _finish_kernel(job: MatmulJob) -> str:
         f"    start_row, start_col = tl.program_id(0) * {FINISH_ROWS}, tl.program_id(1) * "
         f"{FINISH_COLS}",
         *(["    batch = tl.program_id(2).to(tl.int64)"] if job.batched else []),
-        *_indices(job, str(FINISH_ROWS), str(FINISH_COLS)),
+        *matmul_loops.indices(job, str(FINISH_ROWS), str(FINISH_COLS)),
         f"    product = tl.zeros([{FINISH_ROWS}, {FINISH_COLS}], tl.float32)",
         "    for part in range(n_parts):",
         "        where = (part * all_rows + rows) * n_cols + cols",
