@@ -8,9 +8,23 @@ import triton.language as tl
 
 
 @triton.jit
-def _any_nan(tile):
-    """Whether a number of a tile is NaN, as a scalar."""
-    return tl.max(tl.max((tile != tile).to(tl.int32), axis=1), axis=0) > 0
+def _any_special(tile):
+    """Whether a number of a tile is infinite or NaN."""
+    return tl.max(tl.max((tl.abs(tile) < float("inf")).to(tl.int32) ^ 1, axis=1), axis=0) > 0
+
+
+@triton.jit
+def _half_power(power):
+    """A power of two with half of the exponent of another one."""
+    bits = power.to(tl.int32, bitcast=True) >> 23
+    return (((bits + 127) >> 1) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _scaled(product, left, right):
+    """product * left * right, powers of two, of which half a time: nothing overflows on the way."""
+    left_half, right_half = _half_power(left), _half_power(right)
+    return product * (left_half * right_half) * ((left / left_half) * (right / right_half))
 
 
 @triton.jit
@@ -124,6 +138,11 @@ def _fused_linear_gelu_mul_kernel(
     left_at = tokens_parts_ptr + left_rows * 2 * padded + inner[None, :]
     right_at = weight_parts_ptr + right_cols * 2 * padded + inner[:, None]
     product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
+    rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
+    cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
+    # The last tiles reach past the end of the rows and of the columns.
+    row_mask, col_mask = rows < n_rows, cols < n_cols
+    mask = row_mask & col_mask  # both
     for start in range(0, padded, BLOCK_INNER):
         tokens_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)
         tokens_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, other=0.0)
@@ -131,8 +150,11 @@ def _fused_linear_gelu_mul_kernel(
         weight_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, other=0.0)
         block = _dot_parts(tokens_high, tokens_low, weight_high, weight_low, False)
         product += block  # not on the tensor core, which drops low bits when it adds to a long sum
-    # The low part of a number may have another sign: infinity times both is NaN. Again, carefully.
-    if _any_nan(product):
+    product *= tl.load(tokens_scale_ptr + rows, mask=row_mask)
+    product *= tl.load(weight_scale_ptr + cols, mask=col_mask)
+    # Infinity times a low part has another sign for half of all numbers, and scales overflow where
+    # factors are near the largest number: again, carefully.
+    if _any_special(product):
         product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
         for start in range(0, padded, BLOCK_INNER):
             tokens_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)
@@ -141,13 +163,10 @@ def _fused_linear_gelu_mul_kernel(
             weight_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, other=0.0)
             block = _dot_parts(tokens_high, tokens_low, weight_high, weight_low, True)
             product += block  # not on the tensor core, which drops low bits when it adds to a long sum
-    rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
-    cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
-    # The last tiles reach past the end of the rows and of the columns.
-    row_mask, col_mask = rows < n_rows, cols < n_cols
-    mask = row_mask & col_mask  # both
-    product *= tl.load(tokens_scale_ptr + rows, mask=row_mask)
-    product *= tl.load(weight_scale_ptr + cols, mask=col_mask)
+        product = _scaled(
+            product, tl.load(tokens_scale_ptr + rows, mask=row_mask),
+            tl.load(weight_scale_ptr + cols, mask=col_mask),
+        )
     bias = tl.load(bias_ptr + cols, mask=col_mask)
     hidden = product + bias
     gate = tl.load(gate_ptr + rows * n_cols + cols, mask=mask)

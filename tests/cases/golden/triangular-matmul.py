@@ -7,9 +7,23 @@ import triton.language as tl
 
 
 @triton.jit
-def _any_nan(tile):
-    """Whether a number of a tile is NaN, as a scalar."""
-    return tl.max(tl.max((tile != tile).to(tl.int32), axis=1), axis=0) > 0
+def _any_special(tile):
+    """Whether a number of a tile is infinite or NaN."""
+    return tl.max(tl.max((tl.abs(tile) < float("inf")).to(tl.int32) ^ 1, axis=1), axis=0) > 0
+
+
+@triton.jit
+def _half_power(power):
+    """A power of two with half of the exponent of another one."""
+    bits = power.to(tl.int32, bitcast=True) >> 23
+    return (((bits + 127) >> 1) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _scaled(product, left, right):
+    """product * left * right, powers of two, of which half a time: nothing overflows on the way."""
+    left_half, right_half = _half_power(left), _half_power(right)
+    return product * (left_half * right_half) * ((left / left_half) * (right / right_half))
 
 
 @triton.jit
@@ -48,8 +62,9 @@ def _dot_float16x3(left, right, CAREFUL: tl.constexpr):
         left_low = tl.where(left_low == left_low, left_low, 0.0)
         right_low = tl.where(right_low == right_low, right_low, 0.0)
     product = _dot_parts(left_high, left_low, right_high, right_low, CAREFUL)
-    product *= (left_bits << 23).to(tl.float32, bitcast=True)
-    return product * (right_bits << 23).to(tl.float32, bitcast=True)
+    left_scale = (left_bits << 23).to(tl.float32, bitcast=True)
+    right_scale = (right_bits << 23).to(tl.float32, bitcast=True)
+    return _scaled(product, left_scale, right_scale) if CAREFUL else product * left_scale * right_scale
 
 
 @triton.jit
@@ -69,6 +84,11 @@ def _fused_matmul_relu_kernel(
     left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)
     right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)
     product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
+    rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
+    cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
+    # The last tiles reach past the end of the rows and of the columns.
+    row_mask, col_mask = rows < n_rows, cols < n_cols
+    mask = row_mask & col_mask  # both
     # Zeros above or below a diagonal are not multiplied.
     begin, end = start_col, tl.minimum(n_inner, start_row + BLOCK_ROWS)
     for start in range(begin, end, BLOCK_INNER):
@@ -85,8 +105,9 @@ def _fused_matmul_relu_kernel(
             other=0.0,
         )
         product += _dot_float16x3(lower_left_tile, lower_right_tile, False)
-    # The low part of a number may have another sign: infinity times both is NaN. Again, carefully.
-    if _any_nan(product):
+    # Infinity times a low part has another sign for half of all numbers, and scales overflow where
+    # factors are near the largest number: again, carefully.
+    if _any_special(product):
         product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
         # Zeros above or below a diagonal are not multiplied.
         begin, end = start_col, tl.minimum(n_inner, start_row + BLOCK_ROWS)
@@ -104,11 +125,6 @@ def _fused_matmul_relu_kernel(
                 other=0.0,
             )
             product += _dot_float16x3(lower_left_tile, lower_right_tile, True)
-    rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
-    cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
-    # The last tiles reach past the end of the rows and of the columns.
-    row_mask, col_mask = rows < n_rows, cols < n_cols
-    mask = row_mask & col_mask  # both
     relu = tl.where(product < 0.0, 0.0, product)
     tl.store(out_ptr + rows * n_cols + cols, relu, mask=mask)
 
