@@ -75,7 +75,6 @@ ABOVE: dict[str, int] = {
     "kernel_lsp/evaluator/judging/numerics.py:degenerate": 16,
     "kernel_lsp/evaluator/running/recorder.py:_describe": 16,
     "kernel_lsp/pipeline/applied.py:workloads_of": 16,
-    "kernel_lsp/programs/bench.py:ProgramBench.time_later": 16,
     "kernel_lsp/rewrite/codegen/attention/axes.py:regroup_dims": 16,
     "kernel_lsp/rewrite/codegen/convolution/transposed.py:steps": 16,
     "kernel_lsp/rewrite/codegen/core/chain.py:before": 16,

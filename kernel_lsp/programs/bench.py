@@ -257,19 +257,7 @@ class ProgramBench:
         # Five minutes on an H100 to the first step of twelve layers: targets have gained by then.
         slow = [way for way in self._plain if way == SLOWEST]
         measuring.measure(self.measured, slow, self._start, self._say, FIRST)
-        begun = self.variants.get(composing.OPTIMIZER)
-        ways = self.measured.worth_more(MAX_PLAIN)
-        best = self.measured.best(way for way in ways if not way.is_edited)
-        mode = best.mode if best is not None and not best.regional else None
-        if begun is not None and mode not in (None, "default"):
-            ways += self._compiled(begun, mode)
-        for variant in composing.with_targets(looked, begun, self.shares, self._workspace):
-            self.notes += variant.notes
-            kept = self._verified(variant, begun) if variant.composed else None
-            if kept is not None:
-                ways.append(ProgramWay(name=kept.name, variant=kept.name))
-                if kept.name == composing.KERNELS and mode is not None:
-                    ways += self._compiled(kept, mode)
+        ways = [*self.measured.worth_more(MAX_PLAIN), *self._composed(looked)]
         measuring.measure(self.measured, ways, self._start, self._say, LATER)
         # The fastest is what may be offered: a compiler too must leave what the program computes.
         while (best := self.measured.best_edited) is not None and not self._is_right(best):
@@ -280,6 +268,24 @@ class ProgramBench:
                 f"may be the"
                 " fastest; give each run more time with --run-seconds"
             )
+
+    def _composed(self, looked: Sequence[ProgramTarget]) -> list[ProgramWay]:
+        """Our edits, by themselves and in the fastest of torch.compile's modes."""
+        begun = self.variants.get(composing.OPTIMIZER)
+        plain = (way for way in self.measured.worth_more(MAX_PLAIN) if not way.is_edited)
+        best = self.measured.best(plain)
+        mode = best.mode if best is not None and not best.regional else None
+        ways = list[ProgramWay]()
+        if begun is not None and mode not in (None, "default"):
+            ways += self._compiled(begun, mode)
+        for variant in composing.with_targets(looked, begun, self.shares, self._workspace):
+            self.notes += variant.notes
+            kept = self._verified(variant, begun) if variant.composed else None
+            if kept is not None:
+                ways.append(ProgramWay(name=kept.name, variant=kept.name))
+                if kept.name == composing.KERNELS and mode is not None:
+                    ways += self._compiled(kept, mode)
+        return ways
 
     def _is_right(self, way: ProgramWay) -> bool:
         if way.name not in self.agreements:
