@@ -135,6 +135,7 @@ class Child:
             try:
                 return await self._exchange_within(timeout_s, message, blobs)
             except TimeoutError:
+                self.ended_because = f"it gave no answer within {timeout_s:.0f} s"
                 await self.kill()
                 raise WorkerLost(
                     f"{self.name} gave no answer within {timeout_s:.0f} s and was ended"
@@ -150,6 +151,7 @@ class Child:
                     f"{self.name} {self._how_it_ended()}", self._last_words()
                 ) from error
             except asyncio.CancelledError:
+                self.ended_because = self.ended_because or "nobody waits for its answer any more"
                 await self.kill()
                 raise
 

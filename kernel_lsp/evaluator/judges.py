@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import itertools
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -247,13 +247,19 @@ class Judges:
 
     async def close_idle(self) -> None:
         """Those that only wait for further candidates: they hold memory."""
-        for key in [key for key, bench in self._benches.items() if bench.idle]:
-            await self._benches.pop(key).close()
+        await self._close_if_idle(list(self._benches))
 
     async def _make_room(self) -> None:
         unused = [key for key, bench in self._benches.items() if bench.idle]
-        for key in unused[: max(0, len(self._benches) - MAX_JUDGES)]:
-            await self._benches.pop(key).close()
+        await self._close_if_idle(unused[: max(0, len(self._benches) - MAX_JUDGES)])
+
+    async def _close_if_idle(self, keys: Sequence[str]) -> None:
+        """While one is closed another may be asked for again, or closed by somebody else."""
+        for key in keys:
+            bench = self._benches.get(key)
+            if bench is not None and bench.idle:
+                del self._benches[key]
+                await bench.close()
 
 
 def _key(request: EvaluationRequest) -> str:
