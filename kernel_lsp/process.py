@@ -80,6 +80,16 @@ class Started:
             await asyncio.wait_for(self.wait(), 5)
 
 
+ADVICE = (
+    "CUDA kernel errors might be asynchronously reported",
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING",
+    "Compile with `TORCH_USE_CUDA_DSA`",
+    "Device-side assertions were explicitly omitted",
+    "Search for `cuda",
+)
+"""How lines begin that torch prints below each error of CUDA; the error stands above them."""
+
+
 class Child:
     """One running child. Use :func:`start`; always end with :meth:`kill`."""
 
@@ -267,7 +277,8 @@ class Child:
 
     def _last_words(self) -> str | None:
         lines = [line for line in self.log.splitlines() if line.strip()]
-        return f"it said: {lines[-1][:300]}" if lines else None
+        named = [line for line in lines if not line.startswith(ADVICE)]
+        return f"it said: {(named or lines)[-1][:300]}" if lines else None
 
 
 async def start(

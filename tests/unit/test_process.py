@@ -87,6 +87,16 @@ async def test_a_death_is_named(module: str, code: str, words: str) -> None:
     assert words in str(caught.value) and not child.alive
 
 
+async def test_the_last_words_are_the_error_not_the_advice_below_it(module: str) -> None:
+    child = await start(module)
+    advice = (
+        "CUDA kernel errors might be asynchronously reported\\nCompile with `TORCH_USE_CUDA_DSA`"
+    )
+    said = f"AcceleratorError: CUDA error: out of memory\\n{advice}"
+    with pytest.raises(WorkerLost, match="CUDA error: out of memory"):
+        await child.ask({"code": f"print('{said}', flush=True); os._exit(1)"}, timeout_s=LONG_S)
+
+
 async def test_what_has_ended_cannot_be_sent_anything(module: str) -> None:
     """asyncio of Python 3.12 raises TypeError there, and a gate called it its own failure."""
     child = await start(module)

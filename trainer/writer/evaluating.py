@@ -11,6 +11,7 @@ rewrite's own kernels have."""
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import math
 import random
@@ -178,6 +179,10 @@ def _written(
         arms[name] = {row.name: texts for row, texts in zip(rows, found, strict=True)}
         seconds[name] = time.monotonic() - start
         print(f"{seconds[name]:.0f} s to write {name}", flush=True)
+    del model
+    if device == "cuda":  # what training and writing kept for themselves is the judges' now
+        gc.collect()
+        torch.cuda.empty_cache()
     return arms, seconds
 
 
