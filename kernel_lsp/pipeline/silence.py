@@ -62,6 +62,12 @@ async def note(one: Opened, proposals: Sequence[Proposal]) -> str | None:
             f"the best rewrite is right, and it is not sure whether it is faster on "
             f"{one.bench.device} ({between}): {best.evaluation.unsure}; {QUIET_REMEDY}"
         )
+    if (compiled := best.evaluation.beaten_by_compile) is not None:
+        return (
+            f"the best rewrite is right and {between} vs {best.evaluation.baseline} on "
+            f"{one.bench.device}, but {compiled.low:.2f}x to {compiled.high:.2f}x vs "
+            "torch.compile, which is faster still"
+        )
     return f"the best rewrite is right but not surely faster on {one.bench.device}: {between}"
 
 

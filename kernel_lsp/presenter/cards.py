@@ -72,6 +72,11 @@ def headline(proposal: Proposal) -> str:
             return f"right; speed unknown (checked by {evaluation.device})"
         if evaluation.disturbed:
             return not_sure(evaluation)
+        if (compiled := evaluation.beaten_by_compile) is not None:
+            return (
+                f"right and {spread(speedup)} vs {_baseline(evaluation)} on {device(evaluation)}, "
+                f"but {spread(compiled)} vs torch.compile, which is faster still"
+            )
         return f"right, but not surely faster on {device(evaluation)}: {spread(speedup)}"
     words = {Verdict.REJECTED: "rejected", Verdict.UNKNOWN: "could not be judged"}
     return f"{words[proposal.verdict]}: {evaluation.detail or evaluation.status.value}"

@@ -210,6 +210,13 @@ class Evaluation:
             return None
         return min(self.speedups.values(), key=lambda interval: interval.mid)
 
+    @property
+    def beaten_by_compile(self) -> Interval | None:
+        """Against torch.compile, where that alone is why a gain is not claimed."""
+        compiled = self.speedups.get(COMPILE)
+        gains = compiled is not None and self.faster(may_compile=False)
+        return compiled if gains and not self.faster() else None
+
     def speed_answer(
         self, threshold: float = 1.05, *, compiles: bool = False, may_compile: bool = True
     ) -> SpeedAnswer | None:

@@ -13,12 +13,14 @@ from kernel_lsp.agents.plan import RankedPlan
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.pipeline import order, silence
 from kernel_lsp.pipeline.prepare import prepare
+from kernel_lsp.presenter import cards
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
     Check,
     EvalStatus,
     Evaluation,
+    Interval,
     Job,
     Outcome,
     Proof,
@@ -133,14 +135,28 @@ async def test_silence_has_a_reason(captured: Capture, device: str, expected: st
 async def test_a_right_rewrite_that_was_not_timed_has_a_reason(
     device: str, checks: tuple[Check, ...], expected: str
 ) -> None:
-    evaluation = Evaluation(status=EvalStatus.PASSED, device=device, checks=checks)
-    right = Proposal(
+    right = right_proposal(Evaluation(status=EvalStatus.PASSED, device=device, checks=checks))
+    assert await silence.note(opened(capture(8), device), (right,)) == expected
+
+
+def right_proposal(evaluation: Evaluation) -> Proposal:
+    return Proposal(
         id="p", fingerprint="f", fingerprint_after="g", qualname="M",
         created="2026-11-21T00:00:00Z",
         workload=Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), candidate=KERNEL.candidate,
         evaluation=evaluation, verdict=Verdict.CORRECT,
     )  # fmt: skip
-    assert await silence.note(opened(capture(8), device), (right,)) == expected
+
+
+async def test_a_gain_over_eager_that_torch_compile_exceeds_is_said_with_both() -> None:
+    speedups = {"eager": Interval(low=1.61, mid=1.62, high=1.63, confidence=0.99)}
+    speedups["compile"] = Interval(low=0.68, mid=0.69, high=0.72, confidence=0.99)
+    right = right_proposal(Evaluation(status=EvalStatus.PASSED, device="cuda", speedups=speedups))
+    assert await silence.note(opened(capture(8), "cuda"), (right,)) == (
+        "the best rewrite is right and 1.61x to 1.63x vs eager on cuda, but 0.68x to 0.72x vs "
+        "torch.compile, which is faster still"
+    )
+    assert "0.69x" in cards.headline(right) and "faster still" in cards.headline(right)
 
 
 @pytest.mark.parametrize(
