@@ -15,7 +15,10 @@ from kernel_lsp import parsing
 from kernel_lsp.analysis.source import ParsedSource
 
 LOAD_INLINE = "torch.utils.cpp_extension.load_inline"
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_LAUNCH = re.compile(r"<<<(.*?)(?:>>>|\Z)", re.DOTALL)
+"""Both end with the text where nothing closes them: looking on from each opening one would take
+quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ def native_texts(file: ParsedSource) -> list[list[NativeText]]:
         if isinstance(node, ast.Call) and file.dotted(node.func) == LOAD_INLINE
         if (literals := list(_literals([*node.args, *(w.value for w in node.keywords)], known)))
     ]
+
+
+def launches(text: str) -> Iterator[re.Match[str]]:
+    """Configurations of CUDA launches; the first group is what stands between the brackets."""
+    return (found for found in _LAUNCH.finditer(text) if found[0].endswith(">>>"))
 
 
 def _literals(nodes: list[ast.expr], known: dict[str, ast.expr]) -> Iterator[ast.Constant]:

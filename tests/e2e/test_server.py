@@ -527,11 +527,13 @@ async def test_a_finding_is_mended_by_its_own_fix(launch: Launch) -> None:
             ),
         )
         offered = await session.client.text_document_code_action_async(params)
-        (fix,) = [
+        edits = [
             action
             for action in offered or []
             if isinstance(action, types.CodeAction) and action.edit
         ]
+        fix, leave_out = edits
+        assert "KL203" in leave_out.title  # a comment that leaves the finding out
         assert fix.title == "Compute this offset in 64 bits (KL203)" and list(
             fix.diagnostics or ()
         ) == [found]

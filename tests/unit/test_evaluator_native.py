@@ -71,7 +71,7 @@ def request(candidate: str) -> EvaluationRequest:
         inference=True,
         allow_native=True,
     )
-    return replace(made, budget=EvaluationBudget(call_s=20.0))
+    return replace(made, budget=EvaluationBudget(call_s=8.0))
 
 
 # --- reading --------------------------------------------------------------------------------
@@ -150,8 +150,9 @@ def test_a_persons_files_may_bring_it_and_evidence_says_so() -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def gate() -> AsyncIterator[Gate]:
-    async with Gate() as made:
+async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
+    """With one folder of what was built: a build takes 20 s, and is kept by its sources."""
+    async with Gate(cache=tmp_path_factory.mktemp("compiled")) as made:
         yield made
 
 
@@ -163,7 +164,7 @@ async def gate() -> AsyncIterator[Gate]:
     [
         ("right", EvalStatus.PASSED, ""),
         ("wrong", EvalStatus.WRONG_RESULT, ""),
-        ("endless", EvalStatus.TIMED_OUT, "took longer than 20 s"),
+        ("endless", EvalStatus.TIMED_OUT, "took longer than 8 s"),
         ("crash", EvalStatus.RUNTIME_ERROR, "process died"),
     ],
 )

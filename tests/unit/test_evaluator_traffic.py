@@ -34,6 +34,7 @@ def needed(body: str, given: str = "torch.rand(6, 4) + 1") -> dict[str, int] | N
         "arguments": reference.arguments(3),
         "state": reference.own_state,
         "noise_seed": 5,
+        **reference.behavior(""),
         "label": "as_given",
         "draw": torch.Generator().manual_seed(1),
     }

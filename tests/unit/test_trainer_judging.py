@@ -93,7 +93,7 @@ def test_recipes_whose_pool_has_nothing_to_run_are_refused(
     path = tmp_path / "recipe.toml"
     for table, words in (
         ('pool = "cluster"\naddress = "auto"', 'judging.pool is "cluster", which runs programs'),
-        ('pool = "clusters"', "should be one of table, local, cluster"),
+        ('pool = "clusters"', "should be 'table', 'local' or 'cluster'"),
     ):
         path.write_text(f"[world]\nsynthetic = 4\n[rl]\n[judging]\n{table}\n")
         with pytest.raises(ConfigError, match=words):

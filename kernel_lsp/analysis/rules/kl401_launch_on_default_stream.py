@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.extensions import native_texts
+from kernel_lsp.analysis.extensions import launches, native_texts
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Script
 
-_LAUNCH = re.compile(r"<<<(.*?)>>>", re.DOTALL)
 _NESTED = re.compile(r"\([^()]*\)|<[^<>]*>|\{[^{}]*\}")
 
 
 def _check(script: Script) -> Iterator[Hit]:
     for texts in native_texts(script.file):
         for one in texts:
-            for launch in _LAUNCH.finditer(one.text):
+            for launch in launches(one.text):
                 if len(_arguments(launch[1])) < 4:
                     yield hit(
                         one.place(launch.start()),

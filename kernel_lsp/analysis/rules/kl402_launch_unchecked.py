@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.extensions import native_texts
+from kernel_lsp.analysis.extensions import launches, native_texts
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Script
 
-_LAUNCH = re.compile(r"<<<.*?>>>", re.DOTALL)
 _ASKED = re.compile(r"LAUNCH_CHECK|cudaGetLastError|cudaPeekAtLastError|CUDA_CHECK")
 
 
@@ -18,7 +17,7 @@ def _check(script: Script) -> Iterator[Hit]:
         if any(_ASKED.search(one.text) for one in texts):
             continue
         for one in texts:
-            if launch := _LAUNCH.search(one.text):
+            if launch := next(launches(one.text), None):
                 yield hit(
                     one.place(launch.start()),
                     "nothing asks whether the launch failed: with too many threads or too much "

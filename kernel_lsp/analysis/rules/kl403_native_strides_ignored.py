@@ -9,7 +9,7 @@ from kernel_lsp.analysis.extensions import native_texts
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Script
 
-_POINTER = re.compile(r"\b(?:mutable_|const_)?data_ptr\s*(?:<[^<>]*>)?\s*\(")
+_POINTER = re.compile(r"\b(?:mutable_|const_)?data_ptr\s*(?:<[^<>]*>\s*)?\(")
 _SURE = re.compile(r"contiguous|stride|accessor|memory_format", re.IGNORECASE)
 
 

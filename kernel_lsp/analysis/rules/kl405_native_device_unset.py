@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.extensions import native_texts
+from kernel_lsp.analysis.extensions import launches, native_texts
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Script
 
-_LAUNCH = re.compile(r"<<<.*?>>>", re.DOTALL)
 _SET = re.compile(r"DeviceGuard|CUDAGuard|cudaSetDevice|DeviceSwitch")
 
 
@@ -18,7 +17,7 @@ def _check(script: Script) -> Iterator[Hit]:
         if any(_SET.search(one.text) for one in texts) or _SET.search(script.file.text):
             continue
         for one in texts:
-            if launch := _LAUNCH.search(one.text):
+            if launch := next(launches(one.text), None):
                 yield hit(
                     one.place(launch.start()),
                     "the launch happens on the current device: with tensors of another GPU it "

@@ -177,6 +177,8 @@ class Examination:
         expected, got = self._with_state(trial, ran, output, state)
         pairs = list(zip(tensor_leaves(got), tensor_leaves(expected), strict=True))
         trial.update(ran=ran, answer=got)
+        if not pairs:  # gradients of what records none
+            return {"skip": f"{trial['label']}: neither returns a tensor"}
         return {**self._compare_values(trial, pairs, expected), "note": note}
 
     def _match_metadata(self, spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
