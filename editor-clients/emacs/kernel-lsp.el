@@ -335,7 +335,7 @@ What is typed and no program of the workspace is one as in a shell."
                             :cancelled)))
 
 (defun kernel-lsp-show-status ()
-  "Say in five lines what is going on in this folder, and what was gained this week."
+  "Show five lines about the work in this folder and the gains of the week."
   (interactive)
   (let ((status (kernel-lsp--execute "kernel-lsp.showStatus" (list :page :json-false))))
     (message "%s" (string-join (append (kernel-lsp--get status :lines) nil) "\n"))))

@@ -57,6 +57,7 @@ def test_a_module_with_an_open_file_is_judged_and_writes_nothing(tmp_path: Path)
     assert journal.read_text().count("\n") == 8
     done = optimize(folder)
     assert re.search(r"lines \d+ to \d+ of Block \(\d+ operations\)", done.stderr), done.stderr
+    assert done.stdout, done.stderr[-1500:]
     (outcome,) = json.loads(done.stdout)["outcomes"]
     best = outcome["proposals"][0]
     assert best["candidate"]["summary"].startswith("fuse silu"), outcome["note"]
