@@ -257,7 +257,8 @@ class ProgramBench:
         # Five minutes on an H100 to the first step of twelve layers: targets have gained by then.
         slow = [way for way in self._plain if way == SLOWEST]
         measuring.measure(self.measured, slow, self._start, self._say, FIRST)
-        ways = [*self.measured.worth_more(MAX_PLAIN), *self._composed(looked)]
+        ways = self.measured.worth_more(MAX_PLAIN)
+        ways += self._composed(looked, [way for way in ways if not way.is_edited])
         measuring.measure(self.measured, ways, self._start, self._say, LATER)
         # The fastest is what may be offered: a compiler too must leave what the program computes.
         while (best := self.measured.best_edited) is not None and not self._is_right(best):
@@ -269,10 +270,11 @@ class ProgramBench:
                 " fastest; give each run more time with --run-seconds"
             )
 
-    def _composed(self, looked: Sequence[ProgramTarget]) -> list[ProgramWay]:
-        """Our edits, by themselves and in the fastest of torch.compile's modes."""
+    def _composed(
+        self, looked: Sequence[ProgramTarget], plain: Sequence[ProgramWay]
+    ) -> list[ProgramWay]:
+        """Our edits, by themselves and in the mode of the fastest of ``plain``."""
         begun = self.variants.get(composing.OPTIMIZER)
-        plain = (way for way in self.measured.worth_more(MAX_PLAIN) if not way.is_edited)
         best = self.measured.best(plain)
         mode = best.mode if best is not None and not best.regional else None
         ways = list[ProgramWay]()

@@ -57,9 +57,9 @@ def explain(error: BaseException) -> str:
     if shutil.which("ninja") is None:
         return "building needs ninja, which is not here: pip install ninja"
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if "error" in line.lower() and not line.startswith("FAILED")]
-    told = [line for line in told if "Error building extension" not in line] or lines
-    return " | ".join(told)[:MAX_SHOWN]
+    named = [line for line in lines if "error" in line.lower() and not line.startswith("FAILED")]
+    named = [line for line in named if "Error building extension" not in line] or lines
+    return " | ".join(named)[:MAX_SHOWN]
 
 
 def answer(message: dict[str, Any], number: int) -> tuple[dict[str, Any], list[bytes]]:
