@@ -22,6 +22,7 @@ SELF_TRIALS = 500
 AT_A_TIME = 4
 """A warm gate keeps as many judges."""
 ALLOWED_CLAIMS, ALLOWED_SPREAD, NEEDED_SHARE = 0.01, 0.01, 0.95
+MIN_REPEATS = 3
 MIN_MS = 0.05
 """Repeats are held to the bar where both programs take at least this long: below, Python's
 launches are what is timed, and those differ by more between processes."""
@@ -51,29 +52,33 @@ async def attacks(bench: Bench, seconds: float) -> GatePart:
     """Every attack and every honest candidate. Honest ones are timed, attacks where they behave
     until then: one that passes its trials untimed counts as accepted."""
     asked, made = candidates(bench.device), _asked_by_the_tests()
-    jobs = (
-        (path, bench.here(made(path), timed=_name(path).startswith("honest"))) for path in asked
-    )
+    jobs = ((path, bench.here(made(path), timed=not _is_attack(path))) for path in asked)
     found = {judged.key: judged for judged in await bench.judge_all(jobs, seconds)}
-    hostile = [path for path in asked if _name(path).startswith("attacks")]
-    honest = [path for path in asked if _name(path).startswith("honest")]
-    judged_attacks = [found[path] for path in hostile if path in found]
-    judged_honest = [found[path] for path in honest if path in found]
-    caught = [j for j in judged_attacks if j.status not in (None, EvalStatus.PASSED)]
-    passed = [j for j in judged_honest if j.status is EvalStatus.PASSED]
-    right = {judged.key for judged in (*caught, *passed)}
-    wrong = [path for path in asked if path in found and path not in right]
-    notes = [_count_verdicts(judged_attacks)]
-    notes += [f"{_name(path)}: {_describe(found[path])}" for path in wrong]
+    hostile = [path for path in asked if _is_attack(path)]
+    honest = [path for path in asked if not _is_attack(path)]
+    judged = {path: found[path] for path in asked if path in found}
+    notes = [_count_verdicts(judged[path] for path in hostile if path in judged)]
+    notes += [f"{_name(p)}: {_describe(one)}" for p, one in judged.items() if not _is_right(one)]
     notes += _name_late(asked, found)
     return GatePart(
         rows=[
-            _all("attacks rejected", len(caught), len(judged_attacks), len(hostile)),
-            _all("honest candidates accepted", len(passed), len(judged_honest), len(honest)),
+            _all_right("attacks rejected", hostile, judged),
+            _all_right("honest candidates accepted", honest, judged),
         ],
         notes=notes,
-        data=[{"candidate": f"{_name(p)}", **_plain(found[p])} for p in asked if p in found],
+        data=[{"candidate": _name(path), **_plain(one)} for path, one in judged.items()],
     )
+
+
+def _is_attack(path: Path) -> bool:
+    return _name(path).startswith("attacks")
+
+
+def _is_right(judged: Judged[Path]) -> bool:
+    """Whether an attack was rejected, or an honest candidate accepted."""
+    if _is_attack(judged.key):
+        return judged.status not in (None, EvalStatus.PASSED)
+    return judged.status is EvalStatus.PASSED
 
 
 def _count_verdicts(judged: Iterable[Judged[Any]]) -> str:
@@ -91,11 +96,16 @@ def _name(path: Path) -> str:
     return path.relative_to(ADVERSARIAL).with_suffix("").as_posix()
 
 
-def _all(what: str, good: int, judged: int, total: int) -> GateRow:
+def _all_right(what: str, asked: Sequence[Path], judged: Mapping[Path, Judged[Path]]) -> GateRow:
     """Met only when all were judged; missed as soon as one was judged wrongly."""
-    met = False if good < judged else True if judged == total else None
+    known = [judged[path] for path in asked if path in judged]
+    right = sum(map(_is_right, known))
+    met = False if right < len(known) else True if len(known) == len(asked) else None
     return GateRow(
-        what=what, bar="all", measured=f"{good} of {judged} judged, {total} in all", met=met
+        what=what,
+        bar="all",
+        measured=f"{right} of {len(known)} judged, {len(asked)} in all",
+        met=met,
     )
 
 
@@ -165,19 +175,14 @@ async def repeats(bench: Bench, seconds: float) -> GatePart:
     asked = pairs(bench.device)
     found = await bench.judge_all(_again(bench, asked), seconds)
     by_task = {name: [j for j in rows if _ratio(j)] for name, rows in _by_task(found).items()}
-    counted = {name: rows for name, rows in by_task.items() if len(rows) >= 3 and _long(rows)}
-    spreads = {name: spread([_ratio(j) or 0.0 for j in rows]) for name, rows in counted.items()}
-    share = share_within(spreads.values(), ALLOWED_SPREAD)
     short = [name for name, rows in by_task.items() if rows and not _long(rows)]
+    enough = {name: rows for name, rows in by_task.items() if len(rows) >= MIN_REPEATS}
+    counted = {name: rows for name, rows in enough.items() if _long(rows)}
     few = [t.name for t in asked if t.name not in counted and t.name not in short]
+    spreads = {name: _spread_of_ratios(rows) for name, rows in counted.items()}
     return GatePart(
         rows=[
-            GateRow(
-                what="tasks whose repeats stay within 1 % of their median",
-                bar=f"{NEEDED_SHARE:.0%}",
-                measured=_percent(share),
-                met=share >= NEEDED_SHARE if share is not None else None,
-            ),
+            _steady(share_within(spreads.values(), ALLOWED_SPREAD)),
             GateRow(
                 what="tasks of at least 50 us (both programs) with 3 or 4 repeats",
                 bar=str(len(asked)),
@@ -185,10 +190,12 @@ async def repeats(bench: Bench, seconds: float) -> GatePart:
                 met=len(counted) >= len(asked),
             ),
         ],
-        notes=[_repeated(name, counted[name], spreads[name]) for name in _worst(spreads)]
-        + [f"one takes less than 50 us, not counted: {'; '.join(short) or 'none'}"]
-        + [f"fewer than 3 repeats, not counted: {'; '.join(few) or 'none'}"]
-        + _unexpected(found),
+        notes=[
+            *(_repeated(name, counted[name], spreads[name]) for name in _worst(spreads)),
+            _not_counted("one takes less than 50 us", short),
+            _not_counted(f"fewer than {MIN_REPEATS} repeats", few),
+            *_unexpected(found),
+        ],
         data=[{"task": j.key, **_plain(j)} for j in found],
     )
 
@@ -197,6 +204,23 @@ def _again(bench: Bench, asked: Sequence[GateTask]) -> Iterator[tuple[str, Evalu
     for task, number in in_blocks(asked, (3, 1)):
         candidate = f"{task.candidate}\nREPEAT = {number}\n"
         yield task.name, bench.request(task.reference, candidate, timing_s=1.0)
+
+
+def _steady(share: float | None) -> GateRow:
+    return GateRow(
+        what="tasks whose repeats stay within 1 % of their median",
+        bar=f"{NEEDED_SHARE:.0%}",
+        measured=_percent(share),
+        met=share >= NEEDED_SHARE if share is not None else None,
+    )
+
+
+def _spread_of_ratios(rows: list[Judged[str]]) -> float:
+    return spread([_ratio(j) or 0.0 for j in rows])
+
+
+def _not_counted(why: str, names: Sequence[str]) -> str:
+    return f"{why}, not counted: {'; '.join(names) or 'none'}"
 
 
 def _worst(spreads: dict[str, float]) -> list[str]:

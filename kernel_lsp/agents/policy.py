@@ -36,8 +36,10 @@ from kernel_lsp.records import (
     Role,
     SearchTask,
     Site,
+    Skill,
     Step,
     ToolCall,
+    ToolSchema,
     Workshop,
 )
 
@@ -253,7 +255,9 @@ class PolicyAgent:
             turn.add("policy", prompt, reply, parsed)
             if parsed.calls and parsed.calls[0].name == tools.READ:
                 read.append(parsed.calls[0].arguments["name"])
-                prompt = _answer_reading(prompt, task, parsed.calls[0], read, room)
+                skill = next(one for one in task.skills if one.name == read[-1])
+                prompt = replace(prompt, tools=_tools_after(prompt, read))
+                prompt = _answer_reading(prompt, skill, parsed.calls[0], room)
             elif parsed.calls or repairs == MAX_REPAIRS or not self._reads:
                 return parsed, tuple(read)
             else:
@@ -323,22 +327,23 @@ def _steps(context: Context) -> tuple[Step, ...]:
     return parent.candidate.steps if parent and parent.candidate else ()
 
 
-def _answer_reading(
-    prompt: Prompt, task: SearchTask, call: ToolCall, read: Sequence[str], room: ExchangeLimits
-) -> Prompt:
-    """The prompt after a skill was read: its text, and no further reading when that was the
-    last."""
-    skill = next(one for one in task.skills if one.name == call.arguments["name"])
+def _tools_after(prompt: Prompt, read: Sequence[str]) -> tuple[ToolSchema, ...]:
+    """The prompt's tools when these skills were read; no further reading when that was the last."""
     kept = [tool for tool in prompt.tools if tool.name != tools.READ]
     unread = [name for name in _readable(prompt) if name not in read]
-    offered = [*kept, tools.read_skill(unread)] if unread and len(read) < MAX_READS else kept
+    may_read = bool(unread) and len(read) < MAX_READS
+    return (*kept, tools.read_skill(unread)) if may_read else tuple(kept)
+
+
+def _answer_reading(prompt: Prompt, skill: Skill, call: ToolCall, room: ExchangeLimits) -> Prompt:
+    """The prompt after a skill was read: with its text, where there is room."""
     said = [message.text for message in prompt.messages]
     text = prompts.reference(skill)
-    if sizing.spare([*said, text], offered, room) < 0:
+    if sizing.spare([*said, text], prompt.tools, room) < 0:
         text = f"{skill.name}: {skill.description} (there is no room for its text)"
     answer = Message(role=Role.TOOL, text=text, call_id=call.id or None)
     asked = Message(role=Role.ASSISTANT, calls=(call,))
-    return replace(prompt, messages=(*prompt.messages, asked, answer), tools=tuple(offered))
+    return replace(prompt, messages=(*prompt.messages, asked, answer))
 
 
 def _readable(prompt: Prompt) -> list[str]:

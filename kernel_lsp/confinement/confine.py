@@ -14,7 +14,7 @@ import struct
 
 from kernel_lsp import bootstrap
 from kernel_lsp.confinement import landlock, linux, mounts, namespaces, syscalls
-from kernel_lsp.confinement.layers import MOUNTS, OVERLAYS, guarantees, names
+from kernel_lsp.confinement.layers import MOUNTS, OVERLAYS, PROC, guarantees, names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,65 +80,90 @@ def confine(
     privileges. ``ask_for_maps``: see `namespaces.lock`. ``prepared``: namespaces that bubblewrap
     has made before. Raises Missing when less holds than the order requires; nothing may be run
     then."""
-    folders = [order.scratch, *order.writable]
-    layers: dict[str, Any] = {
-        "namespaces": list(prepared), "landlock": 0, "seccomp": False, "privileges": True,
-    }  # fmt: skip
     with linux.Ignoring(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(OOM_FIRST))
-    if tree:
-        layers["namespaces"] = namespaces.separate(
-            mounts.View(
-                readable=order.readable,
-                writable=folders,
-                hidden=order.hidden,
-                overlaid=order.overlaid,
-                replaced=order.replaced,
-                gpu=order.gpu,
-                size=PRIVATE_BYTES,
-                software=order.software,
-            ),
-            nesting=order.nesting,
-        )
-    mounted = MOUNTS in layers["namespaces"]
-    locked = False
-    if order.nesting and mounted and os.geteuid() == 0 and ask_for_maps is not None:
-        with linux.Ignoring(OSError):
-            namespaces.lock(ask_for_maps)
-            locked = True
+    separate = namespaces.separate(_view(order), nesting=order.nesting) if tree else [*prepared]
+    nests_mounts = order.nesting and MOUNTS in separate
+    is_locked = nests_mounts and os.geteuid() == 0 and _lock(ask_for_maps)
     os.chdir(order.scratch)  # now: the same folder of before is read-only
-    readable = [*order.readable, *order.overlaid, *order.replaced, *order.software]
-    if mounted:
-        folders = [*folders, *mounts.PRIVATE]
-    if OVERLAYS in layers["namespaces"]:
-        folders = [*folders, *order.overlaid]
     bootstrap.apply_limits(limits)
-    with linux.Ignoring(OSError):
-        linux.prctl("no_new_privs", linux.PR_SET_NO_NEW_PRIVS, 1)
-        if not locked:
-            drop_privileges()
-        layers["privileges"] = not locked and _has_privileges()
-    own_proc = "proc" in layers["namespaces"]
-    if not (order.nesting and mounted and not prepared):  # Landlock permits no mounts below it
-        with linux.Ignoring(OSError):
-            layers["landlock"] = landlock.restrict(
-                writable=folders,
-                readable=readable,
-                gpu=order.gpu,
-                own_proc=own_proc,
-                nesting=order.nesting,
-            )
-    with linux.Ignoring(OSError):
-        alone = own_proc or layers["landlock"] >= landlock.SCOPED or order.nesting
-        own = own_proc or order.nesting
-        syscalls.install(nesting=order.nesting, signals=alone, others=own, metadata=mounted)
-        layers["seccomp"] = True
-    layers["namespaces"] += [name for name in order.inherited if name not in layers["namespaces"]]
+    privileges = _keeps_privileges(is_locked)
+    may_mount = nests_mounts and not prepared  # Landlock permits no mounts below it
+    abi = 0 if may_mount else _restrict_files(order, separate)
+    filtered = _filter_calls(order, separate, scoped=abi >= landlock.SCOPED)
+    layers: dict[str, Any] = {
+        "namespaces": [*separate, *(name for name in order.inherited if name not in separate)],
+        "landlock": abi,
+        "seccomp": filtered,
+        "privileges": privileges,
+    }
     found = names(layers)
     missing = sorted(set(order.required) - found - guarantees(found))
     if missing:
         raise Missing(missing, layers)
     return layers
+
+
+def _view(order: Order) -> mounts.View:
+    return mounts.View(
+        readable=order.readable,
+        writable=[order.scratch, *order.writable],
+        hidden=order.hidden,
+        overlaid=order.overlaid,
+        replaced=order.replaced,
+        gpu=order.gpu,
+        size=PRIVATE_BYTES,
+        software=order.software,
+    )
+
+
+def _lock(ask_for_maps: Callable[[], None] | None) -> bool:
+    """Whether the privileges of root count inside a namespace of its own alone from now on."""
+    if ask_for_maps is not None:
+        with linux.Ignoring(OSError):
+            namespaces.lock(ask_for_maps)
+            return True
+    return False
+
+
+def _keeps_privileges(is_locked: bool) -> bool:
+    """Whether some are left that count outside, after all were given up that could be."""
+    with linux.Ignoring(OSError):
+        linux.prctl("no_new_privs", linux.PR_SET_NO_NEW_PRIVS, 1)
+        if is_locked:
+            return False
+        drop_privileges()
+        return _has_privileges()
+    return True
+
+
+def _restrict_files(order: Order, separate: Sequence[str]) -> int:
+    """The ABI of Landlock, which from now on permits what the order does; 0 without it."""
+    writable = [order.scratch, *order.writable]
+    if MOUNTS in separate:
+        writable += mounts.PRIVATE
+    if OVERLAYS in separate:
+        writable += order.overlaid
+    with linux.Ignoring(OSError):
+        return landlock.restrict(
+            writable=writable,
+            readable=[*order.readable, *order.overlaid, *order.replaced, *order.software],
+            gpu=order.gpu,
+            own_proc=PROC in separate,
+            nesting=order.nesting,
+        )
+    return 0
+
+
+def _filter_calls(order: Order, separate: Sequence[str], *, scoped: bool) -> bool:
+    """Whether system calls are filtered from now on. ``scoped``: Landlock keeps its signals."""
+    own = PROC in separate or order.nesting
+    with linux.Ignoring(OSError):
+        syscalls.install(
+            nesting=order.nesting, signals=own or scoped, others=own, metadata=MOUNTS in separate
+        )
+        return True
+    return False
 
 
 def _has_privileges() -> bool:

@@ -169,11 +169,7 @@ class ProgramBench:
         """What of the step belongs to which target, which roots there are, and what the program
         imports."""
         self._say("profiling one step")
-        names = sorted({one.name for one in targets.rank_targets(self.recorded, None)})
-        profiled = [list(name) for name in names]
-        run = self._start(AS_IS, steps=PROFILED_STEPS, profiled=profiled)
-        if run.failed is None and run.profile is None and run.steps_ms:  # it has fewer steps
-            run = self._start(AS_IS, steps=len(run.steps_ms) + 1, profiled=profiled)
+        run = self._profiled_run()
         if run.failed is None and run.profile is not None:
             self.shares = Shares.of(run.profile, run.step_ms)
             self.clock = _clock(self.clock, self.shares, self._modules)
@@ -183,14 +179,24 @@ class ProgramBench:
             )
         self.tokens, self.draws = run.tokens, run.draws
         self.is_broken = run.failed is not None and not run.is_cut_off
-        for path in map(Path, run.files):
-            if is_own(path, self.plan.root) and path.suffix == ".py" and path.is_file():
-                self._texts[path] = read_source(path).text
+        own = (path for path in map(Path, run.files) if is_own(path, self.plan.root))
+        self._texts |= {
+            path: read_source(path).text for path in own if path.suffix == ".py" and path.is_file()
+        }
         self._optimizers = frozenset(
             str(one["kind"])
             for one in run.optimizers
             if one["fused"] is None and one["foreach"] is None
         )
+
+    def _profiled_run(self) -> StepRun:
+        """Again, and shorter, where the program has fewer steps than were asked for."""
+        names = sorted({one.name for one in targets.rank_targets(self.recorded, None)})
+        profiled = [list(name) for name in names]
+        run = self._start(AS_IS, steps=PROFILED_STEPS, profiled=profiled)
+        if run.failed is None and run.profile is None and run.steps_ms:
+            return self._start(AS_IS, steps=len(run.steps_ms) + 1, profiled=profiled)
+        return run
 
     # --- 3
 

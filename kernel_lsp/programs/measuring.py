@@ -187,34 +187,68 @@ def alike_by_distribution(originals: Sequence[StepRun], edited: Sequence[StepRun
 
     Compared are the means and the scatter of the gradients' products with random signs. Under the
     same distribution the squared distance of two means is an F variate of at least one degree of
-    freedom; its 99 % quantile is `CHANCE`. An error of the mean below ``seen`` would not be
-    noticed, which the detail says; where not even one of the size of the gradients would be, it is
-    no agreement."""
+    freedom; its 99 % quantile is `CHANCE`. An error of the mean below `_DrawMoments.noticeable`
+    would not be noticed, which the detail says; where not even one of the size of the gradients
+    would be, it is no agreement."""
     one, other = (_draws(runs) for runs in (originals, edited))
-    count = min(len(one), len(other))
-    if count < 2 or len({len(row) for row in (*one, *other)}) != 1:
+    if min(len(one), len(other)) < 2 or len({len(row) for row in (*one, *other)}) != 1:
         return Agreement(right=False, steps=(), detail="its draws could not be compared")
-    if not all(math.isfinite(value) for row in (*one, *other) for value in row):
+    if not _finite((*one, *other)):
         return Agreement(right=False, steps=(), detail="it computes what is not finite")
-    columns = list(zip(zip(*one, strict=True), zip(*other, strict=True), strict=True))
-    distance = sum((fmean(a) - fmean(b)) ** 2 for a, b in columns)
-    scatter, theirs = (sum(stdev(pair[n]) ** 2 for pair in columns) for n in (0, 1))
-    norm = math.sqrt(sum(fmean(a) ** 2 for a, _ in columns))
-    chance = (scatter + theirs) / count
-    if not norm or not chance:
-        right = distance <= (MIN_RELATIVE_DIFFERENCE * norm) ** 2
+    moments = _moments(one, other)
+    if not moments.norm or not moments.chance:
+        right = moments.distance <= MIN_RELATIVE_DIFFERENCE * moments.norm
         return Agreement(right=right, steps=(), detail="its draws change nothing")
-    off, seen = math.sqrt(distance) / norm, math.sqrt(CHANCE * chance) / norm
-    is_scatter_alike = 1 / SCATTER <= (theirs / scatter if scatter else math.inf) <= SCATTER
-    words = f"by distribution over {count} draws: means off by {off:.2f} of the norm"
-    if seen > 1:
-        return Agreement(
-            right=False, steps=((off, seen),), detail=f"{words}, which scatter too much to tell"
-        )
-    detail = f"{words}, an error above {seen:.2f} would have been seen"
-    if not is_scatter_alike:
-        detail = f"{words}, and they scatter {theirs / scatter if scatter else math.inf:.2g} times"
-    return Agreement(right=off <= seen and is_scatter_alike, steps=((off, seen),), detail=detail)
+    off, noticeable = moments.distance / moments.norm, moments.noticeable
+    words = f"by distribution over {moments.count} draws: means off by {off:.2f} of the norm"
+    if noticeable > 1:
+        right, words = False, f"{words}, which scatter too much to tell"
+    elif not 1 / SCATTER <= moments.scatter_ratio <= SCATTER:
+        right, words = False, f"{words}, and they scatter {moments.scatter_ratio:.2g} times"
+    else:
+        right = off <= noticeable
+        words = f"{words}, an error above {noticeable:.2f} would have been seen"
+    return Agreement(right=right, steps=((off, noticeable),), detail=words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DrawMoments:
+    """Means and variances of two programs' draws, summed over the products."""
+
+    count: int
+    """Draws of the program that has fewer."""
+    norm: float
+    """Of the original's means."""
+    distance: float
+    """Of the two programs' means."""
+    variance: float
+    edited_variance: float
+
+    @property
+    def chance(self) -> float:
+        """The square of the distance that draws of one distribution have on average."""
+        return (self.variance + self.edited_variance) / self.count
+
+    @property
+    def noticeable(self) -> float:
+        """The least distance of two distributions that is seen, relative to the norm."""
+        return math.sqrt(CHANCE * self.chance) / self.norm
+
+    @property
+    def scatter_ratio(self) -> float:
+        return self.edited_variance / self.variance if self.variance else math.inf
+
+
+def _moments(original: list[list[float]], edited: list[list[float]]) -> _DrawMoments:
+    before, after = (list(zip(*rows, strict=True)) for rows in (original, edited))
+    means, others = (list(map(fmean, columns)) for columns in (before, after))
+    return _DrawMoments(
+        count=min(len(original), len(edited)),
+        norm=math.hypot(*means),
+        distance=math.dist(means, others),
+        variance=sum(stdev(column) ** 2 for column in before),
+        edited_variance=sum(stdev(column) ** 2 for column in after),
+    )
 
 
 def _draws(runs: Sequence[StepRun]) -> list[list[float]]:

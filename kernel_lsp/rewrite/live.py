@@ -59,7 +59,7 @@ def values_at(
     way."""
     target, (args, kwargs) = open_with_memory(program, seed)
     seen: list[Live] = []
-    autocast = Autocast(getattr(torch, setting.autocast) if setting.autocast else None, device)
+    autocast = Autocast.around(setting, device)
 
     def stop(*values: Any) -> None:
         dtype = str(autocast.dtype).removeprefix("torch.") if autocast.dtype is not None else None

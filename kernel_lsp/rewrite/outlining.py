@@ -121,6 +121,18 @@ def giving(text: str, entry: str, part: Part, name: str | None) -> int | None:
     return next((_first_line(s) for s in reversed(run) if name in _stored_names([s])), None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """Statements of a body that follow each other, on lines of their own, and those around them."""
+
+    statements: Sequence[ast.stmt]
+    before: Sequence[ast.stmt]
+    after: Sequence[ast.stmt]
+    first: int
+    last: int
+    """Lines, both counted in."""
+
+
 class _OutlinedForward:
     """The ``forward`` of one class of a program."""
 
@@ -176,107 +188,96 @@ class _OutlinedForward:
             if isinstance(called, ast.Name) and called.id in LOOKS_AROUND:
                 raise self._refusal(f"calls {called.id}(), which sees its variables")
 
-    def outlined(self, run: Sequence[ast.stmt]) -> Outlined:
-        first, last = _first_line(run[0]), _last_line(run[-1])
-        before = [s for s in self.body if _last_line(s) < first]
-        after = [s for s in self.body if _first_line(s) > last]
-        alone = not self.lines[first - 1][: run[0].col_offset].strip(" \t@")
-        if not alone or len(before) + len(run) + len(after) != len(self.body):
-            raise self._unmovable(first, last, "a line of theirs holds another statement")
-        self._require_own_text(run, first, last)
-        returns = self._returns(run, after, first, last)
-        self._require_no_shared_variable(run, after, first, last)
-        inputs, outputs = self._flow(before, run, after, first, last, returns=returns)
+    def outlined(self, statements: Sequence[ast.stmt]) -> Outlined:
+        run = self._run(statements)
+        self._require_own_text(run)
+        returns = self._returns(run)
+        self._require_no_shared_variable(run)
+        inputs, outputs = self._flow(run, returns=returns)
         if not returns and not outputs:
-            raise self._unmovable(first, last, "nothing that they compute is used after them")
+            raise self._unmovable(run, "nothing that they compute is used after them")
         method = self._method()
         return Outlined(
-            text=self._text(method, inputs, outputs, first, last, returns=returns),
+            text=self._text(run, method, inputs, outputs),
             method=method,
             inputs=tuple(inputs),
-            outputs=() if returns else tuple(outputs),
+            outputs=tuple(outputs),
         )
 
-    def _unmovable(self, first: int, last: int, why: str) -> CaptureError:
+    def _run(self, statements: Sequence[ast.stmt]) -> _Run:
+        first, last = _first_line(statements[0]), _last_line(statements[-1])
+        run = _Run(
+            statements=statements,
+            before=[s for s in self.body if _last_line(s) < first],
+            after=[s for s in self.body if _first_line(s) > last],
+            first=first,
+            last=last,
+        )
+        is_alone = not self.lines[first - 1][: statements[0].col_offset].strip(" \t@")
+        if not is_alone or len([*run.before, *statements, *run.after]) != len(self.body):
+            raise self._unmovable(run, "a line of theirs holds another statement")
+        return run
+
+    def _unmovable(self, run: _Run, why: str) -> CaptureError:
         return CaptureError(
-            f"lines {first} to {last} of {self.entry} cannot be a target: {why}", ADVICE
+            f"lines {run.first} to {run.last} of {self.entry} cannot be a target: {why}", ADVICE
         )
 
-    def _require_own_text(self, run: Sequence[ast.stmt], first: int, last: int) -> None:
-        for statement in run:
+    def _require_own_text(self, run: _Run) -> None:
+        for statement in run.statements:
             for node in ast.walk(statement):
                 if isinstance(node, (ast.Import, ast.ImportFrom)):
-                    raise self._unmovable(first, last, "they import")
+                    raise self._unmovable(run, "they import")
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
-                    raise self._unmovable(first, last, f"they delete {node.id}")
+                    raise self._unmovable(run, f"they delete {node.id}")
                 if isinstance(node, ast.Attribute) and node.attr.startswith(NAME):
-                    raise self._unmovable(first, last, "they were rewritten before")
+                    raise self._unmovable(run, "they were rewritten before")
 
-    def _returns(
-        self, run: Sequence[ast.stmt], after: Sequence[ast.stmt], first: int, last: int
-    ) -> bool:
+    def _returns(self, run: _Run) -> bool:
         """Whether the run ends with the function's only way out from within it."""
         found = [
             node
-            for statement in run
+            for statement in run.statements
             for node in _own_nodes(statement)
             if isinstance(node, ast.Return)
         ]
         if not found:
             return False
-        if found != [run[-1]] or found[0].value is None or after:
-            raise self._unmovable(first, last, "they return in the middle")
+        if found != [run.statements[-1]] or found[0].value is None or run.after:
+            raise self._unmovable(run, "they return in the middle")
         return True
 
-    def _require_no_shared_variable(
-        self, run: Sequence[ast.stmt], after: Sequence[ast.stmt], first: int, last: int
-    ) -> None:
+    def _require_no_shared_variable(self, run: _Run) -> None:
         """A closure sees what its variable becomes later; a method and its caller have one each."""
-        mine, others = set(map(id, run)), set(map(id, after))
-        for statement in self.body:
-            if id(statement) in others:
-                continue
-            later = set(_stored_names(after)) if id(statement) in mine else set(_stored_names(run))
-            for scope in (node for node in ast.walk(statement) if isinstance(node, SCOPES)):
-                shared = (
-                    {n.id for n in ast.walk(scope) if isinstance(n, ast.Name)} & later & self.locals
-                )
-                if shared:
-                    name = min(shared)
+        for statements, later in ((run.before, run.statements), (run.statements, run.after)):
+            stored = self.locals.intersection(_stored_names(later))
+            nodes = (node for statement in statements for node in ast.walk(statement))
+            for scope in (node for node in nodes if isinstance(node, SCOPES)):
+                if shared := {n.id for n in ast.walk(scope) if isinstance(n, ast.Name)} & stored:
                     raise self._unmovable(
-                        first, last, f"a function or generator inside shares {name}"
+                        run, f"a function or generator inside shares {min(shared)}"
                     )
 
-    def _flow(
-        self,
-        before: Sequence[ast.stmt],
-        run: Sequence[ast.stmt],
-        after: Sequence[ast.stmt],
-        first: int,
-        last: int,
-        *,
-        returns: bool,
-    ) -> tuple[list[str], list[str]]:
+    def _flow(self, run: _Run, *, returns: bool) -> tuple[list[str], list[str]]:
         """Locals that go in and come out, in the order in which they are first named."""
         known = _NameFlow(set(self.parameters))
-        known.block(before)
+        known.block(run.before)
         inside = _NameFlow(set())
-        inside.block(run)
+        inside.block(run.statements)
         used = _NameFlow(set())
-        used.block(after)
-        order = [*self.parameters, *_stored_names(self.body)]
+        used.block(run.after)
         wanted = used.read_before | used.read_unsure
-        outputs = set() if returns else set(_stored_names(run)) & wanted
+        outputs = set() if returns else set(_stored_names(run.statements)) & wanted
         kept = {*(outputs - inside.surely), *inside.read_unsure} & {
             *self.parameters,
-            *_stored_names(before),
+            *_stored_names(run.before),
         }
         inputs = (inside.read_before & self.locals) | kept
         if unbound := sorted(inputs - known.bound):
-            raise self._unmovable(first, last, f"{unbound[0]} may be unbound before them")
+            raise self._unmovable(run, f"{unbound[0]} may be unbound before them")
         if unbound := sorted(outputs - inside.bound - inputs):
-            raise self._unmovable(first, last, f"{unbound[0]} may be unbound after them")
-        named = dict.fromkeys(order)
+            raise self._unmovable(run, f"{unbound[0]} may be unbound after them")
+        named = dict.fromkeys([*self.parameters, *_stored_names(self.body)])
         return [n for n in named if n in inputs and n != "self"], [n for n in named if n in outputs]
 
     def _method(self) -> str:
@@ -291,30 +292,22 @@ class _OutlinedForward:
             name = f"{stem}_{number}"
         return name
 
-    def _text(
-        self,
-        method: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        first: int,
-        last: int,
-        *,
-        returns: bool,
-    ) -> str:
-        body = self.lines[first - 1 : last]
+    def _text(self, run: _Run, method: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+        """The program with the run's statements in a method; without outputs it returns what they
+        do."""
+        body = self.lines[run.first - 1 : run.last]
         inner = body[0][: len(body[0]) - len(body[0].lstrip())]
         header = self.lines[self.function.lineno - 1]
         outer = header[: len(header) - len(header.lstrip())]
         call = f"self.{method}({', '.join(inputs)})"
         results = ", ".join(outputs)
-        made = [f"{inner}return {call}" if returns else f"{inner}{results} = {call}"]
         own = [f"{outer}def {method}({', '.join(['self', *inputs])}):", *body]
-        own += [] if returns else [f"{inner}return {results}"]
-        end = self.function.end_lineno or last
+        own += [f"{inner}return {results}"] if outputs else []
+        end = self.function.end_lineno or run.last
         lines = [
-            *self.lines[: first - 1],
-            *made,
-            *self.lines[last:end],
+            *self.lines[: run.first - 1],
+            f"{inner}{results} = {call}" if outputs else f"{inner}return {call}",
+            *self.lines[run.last : end],
             "",
             *own,
             *self.lines[end:],

@@ -17,7 +17,7 @@ import math
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,7 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
     """Judge the model in ``folder``; writes ``evaluate.json``."""
     rows = data.read(folder)
     training = [row for row in rows if row.part is WriterPart.TRAIN]
-    chosen = {
-        part: choose([row for row in rows if row.part is part], plan.tasks, device != "cuda")
-        for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS)
-    }
+    chosen = _choose_of_parts(rows, plan.tasks, smallest=device != "cuda")
     asked = [row for part in chosen.values() for row in part]
     arms, seconds = _written(folder, asked, plan, device)
     arms["engine"] = {row.name: [row.replies[0].text] for row in asked}
@@ -130,6 +127,16 @@ def _result(
             for part, rows in chosen.items()
         },
         "details": _common_details(judge.known),
+    }
+
+
+def _choose_of_parts(
+    rows: Sequence[WriterRow], count: int, *, smallest: bool
+) -> dict[WriterPart, list[WriterRow]]:
+    """`choose` of each part that nothing was learned from."""
+    return {
+        part: choose([row for row in rows if row.part is part], count, smallest)
+        for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS)
     }
 
 
@@ -219,29 +226,37 @@ def nearest(row: WriterRow, training: Sequence[WriterRow]) -> str:
 
 def _summary(rows: Sequence[WriterRow], arm: Arm, known: dict[str, WriterVerdict]) -> Json:
     """Shares over tasks, with 95 % intervals over tasks for what is right."""
-    by_task = [
-        [known[key] for text in arm[row.name] if (key := WrittenCase(row, text).key) in known]
-        for row in rows
-    ]
-    judged = [verdicts for verdicts in by_task if verdicts]
+    judged = [verdicts for row in rows if (verdicts := _verdicts(row, arm, known))]
     if not judged:
         return {"tasks": 0}
-    record: Json = {"tasks": len(judged), "replies": sum(map(len, judged))}
-    for name in ("parsed", "compiled"):
-        record[name] = _mean([_mean([getattr(v, name) for v in found]) for found in judged])
-    record["unchanged"] = _mean([_mean([v.status == UNCHANGED for v in one]) for one in judged])
-    for k in BEST_OF:
-        chances = [
-            one_of(len(found), sum(v.right for v in found), k)
-            for found in judged
-            if len(found) >= k
-        ]
-        if chances:
-            low, high = interval(chances)
-            record[f"right_of_{k}"] = {
-                "tasks": len(chances), "mean": _mean(chances), "low": low, "high": high
-            }  # fmt: skip
-    return record
+
+    def share(holds: Callable[[WriterVerdict], bool]) -> float:
+        return _mean([_mean([holds(verdict) for verdict in verdicts]) for verdicts in judged])
+
+    return {
+        "tasks": len(judged),
+        "replies": sum(map(len, judged)),
+        "parsed": share(lambda verdict: verdict.parsed),
+        "compiled": share(lambda verdict: verdict.compiled),
+        "unchanged": share(lambda verdict: verdict.status == UNCHANGED),
+        **{f"right_of_{k}": right for k in BEST_OF if (right := _right_of(k, judged))},
+    }
+
+
+def _verdicts(row: WriterRow, arm: Arm, known: dict[str, WriterVerdict]) -> list[WriterVerdict]:
+    """Of those replies to a task that were judged."""
+    keys = (WrittenCase(row, text).key for text in arm[row.name])
+    return [known[key] for key in keys if key in known]
+
+
+def _right_of(k: int, judged: Sequence[list[WriterVerdict]]) -> Json | None:
+    """The chance that one of k replies is right; None where no task has as many."""
+    enough = [verdicts for verdicts in judged if len(verdicts) >= k]
+    chances = [one_of(len(some), sum(v.right for v in some), k) for some in enough]
+    if not chances:
+        return None
+    low, high = interval(chances)
+    return {"tasks": len(chances), "mean": _mean(chances), "low": low, "high": high}
 
 
 def one_of(n: int, c: int, k: int) -> float:

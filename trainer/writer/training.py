@@ -113,7 +113,7 @@ def run(folder: Path, plan: TrainPlan, device: str, start: Path | None = None) -
     model.to(device)
     supply = Supply(folder, training, tokenizer, shared, plan)
     held_out = supply.held_out(rows)
-    result = _optimize(model, supply, folder, plan, device)
+    result = WriterOptimization(model, supply, folder, plan, device).run()
     result |= {
         "plan": asdict(plan),
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -258,73 +258,108 @@ class Supply:
         return kept
 
 
-def _optimize(model: Any, supply: Supply, folder: Path, plan: TrainPlan, device: str) -> Json:
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.1
-    )
-    done, curve = 0.0, list[Json]()
-    step, tokens = 0, 0
-    if (folder / STATE).is_file():
-        state = torch.load(folder / STATE, map_location=device, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        done, step, tokens, curve = state["done"], state["step"], state["tokens"], state["curve"]
-    pad = supply.tokenizer.pad_token_id
-    begun, saved = time.monotonic() - done * plan.seconds, time.monotonic()
-    draw = random.Random(f"{plan.seed} {step}")
-    model.train()
-    while done < 1:
-        reads_all = done < 0.5
-        supply.grow()
-        need = plan.epochs * sum(len(row.tokens) for row in (*supply.first, *supply.second)) / 2
-        rows = supply.first if reads_all else supply.second
-        for batch, labels in Batches(rows, plan.batch_tokens, pad).epoch(draw):
-            loss = _step(model, optimizer, (batch, labels), pad, device, plan, done, step)
-            step, tokens = step + 1, tokens + int((batch != pad).sum())
-            done = max((time.monotonic() - begun) / plan.seconds, tokens / need)
-            if step % 20 == 1:
-                curve.append({"step": step, "loss": round(float(loss), 4), "done": round(done, 3)})
-                print(json.dumps(curve[-1]), flush=True)
-            if time.monotonic() - saved > SAVE_S:
-                saved = time.monotonic()
-                _save(folder, model, optimizer, done, step, tokens, curve)
-            if done >= 1 or (done >= 0.5) is reads_all:
+class WriterOptimization:
+    """The weights' way through what is supplied: all of it in the first half of the time, the
+    filtered part in the second. Goes on where a run before it was cut off."""
+
+    def __init__(
+        self, model: Any, supply: Supply, folder: Path, plan: TrainPlan, device: str
+    ) -> None:
+        self.model, self.supply, self.plan, self.device = model, supply, plan, device
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.1
+        )
+        self.done = 0.0
+        """Share of the time or of the epochs, whichever is further on."""
+        self.step = self.tokens = 0
+        self.curve: list[Json] = []
+        self._state, self._pad = folder / STATE, supply.tokenizer.pad_token_id
+        if self._state.is_file():
+            self._load()
+        self._begun = time.monotonic() - self.done * plan.seconds
+        self._saved = time.monotonic()
+
+    def run(self) -> Json:
+        """Until the time is over; what the run came to."""
+        draw = random.Random(f"{self.plan.seed} {self.step}")
+        self.model.train()
+        while self.done < 1:
+            self._pass(draw)
+        seconds = time.monotonic() - self._begun
+        return {
+            "steps": self.step,
+            "tokens": self.tokens,
+            "seconds": seconds,
+            "tokens_per_s": self.tokens / seconds,
+            "curve": self.curve,
+        }
+
+    @property
+    def _reads_all(self) -> bool:
+        return self.done < 0.5
+
+    def _pass(self, draw: random.Random) -> None:
+        """Once over the rows, unless the half or the time ends before."""
+        begun_with_all = self._reads_all
+        self.supply.grow()
+        every = (*self.supply.first, *self.supply.second)
+        need = self.plan.epochs * sum(len(row.tokens) for row in every) / 2
+        rows = self.supply.first if begun_with_all else self.supply.second
+        for batch, labels in Batches(rows, self.plan.batch_tokens, self._pad).epoch(draw):
+            loss = self._take_step(batch, labels)
+            self.step, self.tokens = self.step + 1, self.tokens + int((batch != self._pad).sum())
+            elapsed = time.monotonic() - self._begun
+            self.done = max(elapsed / self.plan.seconds, self.tokens / need)
+            self._report(loss)
+            if self.done >= 1 or self._reads_all != begun_with_all:
                 break
-    seconds = time.monotonic() - begun
-    return {
-        "steps": step,
-        "tokens": tokens,
-        "seconds": seconds,
-        "tokens_per_s": tokens / seconds,
-        "curve": curve,
-    }
 
+    def _take_step(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        tokens, labels = (one.to(self.device, non_blocking=True) for one in (tokens, labels))
+        rate = self.plan.rate * min(1.0, (self.step + 1) / self.plan.warmup) * _decay(self.done)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        weights = (labels != IGNORED).float()
+        if self._reads_all:
+            questions = QUESTION_WEIGHT * (tokens != self._pad).float()
+            weights = torch.where(weights > 0, 1.0, questions)
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
+            logits = self.model(input_ids=tokens, use_cache=False).logits
+        loss = _weighted(logits, tokens, weights)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
 
-def _step(
-    model: Any,
-    optimizer: Any,
-    batch: tuple[Tensor, Tensor],
-    pad: int,
-    device: str,
-    plan: TrainPlan,
-    done: float,
-    step: int,
-) -> Tensor:
-    tokens, labels = (one.to(device, non_blocking=True) for one in batch)
-    rate = plan.rate * min(1.0, (step + 1) / plan.warmup) * _decay(done)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    weights = (labels != IGNORED).float()
-    if done < 0.5:
-        weights = torch.where(weights > 0, 1.0, QUESTION_WEIGHT * (tokens != pad).float())
-    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-        logits = model(input_ids=tokens, use_cache=False).logits
-    loss = _weighted(logits, tokens, weights)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return loss.detach()
+    def _report(self, loss: Tensor) -> None:
+        if self.step % 20 == 1:
+            point = {"loss": round(float(loss), 4), "done": round(self.done, 3)}
+            self.curve.append({"step": self.step, **point})
+            print(json.dumps(self.curve[-1]), flush=True)
+        if time.monotonic() - self._saved > SAVE_S:
+            self._saved = time.monotonic()
+            self._save()
+
+    def _load(self) -> None:
+        state = torch.load(self._state, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.done, self.curve = state["done"], state["curve"]
+        self.step, self.tokens = state["step"], state["tokens"]
+
+    def _save(self) -> None:
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "done": self.done,
+            "step": self.step,
+            "tokens": self.tokens,
+            "curve": self.curve,
+        }
+        fresh = self._state.with_name(f"{STATE}.new")
+        torch.save(state, fresh)
+        fresh.replace(self._state)
 
 
 def _weighted(logits: Tensor, tokens: Tensor, weights: Tensor) -> Tensor:
@@ -339,21 +374,6 @@ def _weighted(logits: Tensor, tokens: Tensor, weights: Tensor) -> Tensor:
 def _decay(done: float) -> float:
     """Cosine down to a twentieth."""
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-
-
-def _save(
-    folder: Path, model: Any, optimizer: Any, done: float, step: int, tokens: int, curve: list[Json]
-) -> None:
-    state = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "done": done,
-        "step": step,
-        "tokens": tokens,
-        "curve": curve,
-    }
-    torch.save(state, folder / f"{STATE}.new")
-    (folder / f"{STATE}.new").replace(folder / STATE)
 
 
 def _loss_of(model: Any, rows: Sequence[TokenRow], pad: int, device: str) -> float | None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -54,32 +55,52 @@ def problem(
     """What is wrong, in words; empty when nothing is. All in float64, of one shape, finite."""
     if not oracle.numel() or not bool(oracle.any()):
         return ""
-    error = candidate - oracle
-    noises = [reference - oracle, *(other - oracle for other in moved)]
-    found = _whole(error, noises, oracle, eps, constants)
+    errors = _Errors(
+        error=candidate - oracle,
+        noises=tuple(other - oracle for other in (reference, *moved)),
+        oracle=oracle,
+        eps=eps,
+        constants=constants,
+    )
+    found = _whole(errors)
     if found:
         return found
-    count, allowed, far = _elements(error, noises, oracle, eps, constants)
+    count, allowed, far = _elements(errors)
     if count > allowed:
-        away = error.abs() / (oracle.abs() + oracle.square().mean().sqrt())
-        off = float(error.flatten()[int(away.masked_fill(~far, -1.0).argmax())].abs())
+        away = errors.error.abs() / (oracle.abs() + oracle.square().mean().sqrt())
+        off = float(errors.error.flatten()[int(away.masked_fill(~far, -1.0).argmax())].abs())
         return f"{count} elements are farther off than rounding explains, one of them by {off:.2e}"
-    return _slices(error.masked_fill(far, 0.0), noises, oracle, eps, constants)
+    return _slices(replace(errors, error=errors.error.masked_fill(far, 0.0)))
 
 
-def _whole(
-    error: torch.Tensor,
-    noises: list[torch.Tensor],
-    oracle: torch.Tensor,
-    eps: float,
-    constants: float,
-) -> str:
-    squares = oracle.square()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Errors:
+    """How far a result is from the oracle, and what rounding makes of others."""
+
+    error: torch.Tensor
+    noises: tuple[torch.Tensor, ...]
+    """The reference's error first, then of oracles of moved inputs."""
+    oracle: torch.Tensor
+    eps: float
+    constants: float
+
+    @property
+    def left(self) -> torch.Tensor:
+        """What no element is held below."""
+        return LEFT * self.eps * self.oracle.square().mean().sqrt()
+
+
+def _whole(errors: _Errors) -> str:
+    squares = errors.oracle.square()
     power = float(squares.sum())
-    common = [abs(float((one * oracle).sum())) / power for one in (error, *noises)]
-    noise = max(math.sqrt(float(one.square().sum()) / power) for one in noises)
-    spread = (eps / 2 + noise) * math.sqrt(float(squares.square().sum())) / power
-    allowed = constants * (2 * max(common[1:]) + WHOLE_FLOOR * eps + WHOLE_SIGMAS * spread)
+    common = [
+        abs(float((one * errors.oracle).sum())) / power for one in (errors.error, *errors.noises)
+    ]
+    noise = max(math.sqrt(float(one.square().sum()) / power) for one in errors.noises)
+    spread = (errors.eps / 2 + noise) * math.sqrt(float(squares.square().sum())) / power
+    allowed = errors.constants * (
+        2 * max(common[1:]) + WHOLE_FLOOR * errors.eps + WHOLE_SIGMAS * spread
+    )
     if common[0] <= allowed:
         return ""
     return (
@@ -87,24 +108,18 @@ def _whole(
     )
 
 
-def _elements(
-    error: torch.Tensor,
-    noises: list[torch.Tensor],
-    oracle: torch.Tensor,
-    eps: float,
-    constants: float,
-) -> tuple[int, int, torch.Tensor]:
+def _elements(errors: _Errors) -> tuple[int, int, torch.Tensor]:
     """(how many are too far off, how many may be, which)."""
+    noises = errors.noises
     around = torch.stack([_around(one) for one in noises]).amax(0)
-    least = eps / 2 * oracle.abs() + around
+    least = errors.eps / 2 * errors.oracle.abs() + around
     own = torch.stack([one.abs() for one in noises]).amax(0)
     moved = (
         torch.stack([one.abs() for one in noises[1:]]).amax(0)
         if noises[1:]
         else torch.zeros_like(own)
     )
-    left = LEFT * eps * oracle.square().mean().sqrt()
-    far = error.abs() > constants * (ELEMENT_FACTOR * (least + own) + left)
+    far = errors.error.abs() > errors.constants * (ELEMENT_FACTOR * (least + own) + errors.left)
     theirs = noises[0].abs() > ELEMENT_FACTOR * (least + moved)
     return int(far.sum()), 2 * int(theirs.sum()), far
 
@@ -120,23 +135,18 @@ def _around(noise: torch.Tensor) -> torch.Tensor:
     return noise.square().mean(tuple(range(-dims, 0)), keepdim=True).sqrt().expand_as(noise)
 
 
-def _slices(
-    error: torch.Tensor,
-    noises: list[torch.Tensor],
-    oracle: torch.Tensor,
-    eps: float,
-    constants: float,
-) -> str:
-    left = LEFT * eps * oracle.square().mean().sqrt()
+def _slices(errors: _Errors) -> str:
+    oracle = errors.oracle
     for name, dims in _ways(oracle.shape):
         size = math.prod(oracle.shape[d] for d in dims)
-        mine, whole = _rms(error, dims), _rms(oracle, dims)
-        own = torch.stack([_rms(one, dims) for one in noises]).amax(0)
+        mine, whole = _rms(errors.error, dims), _rms(oracle, dims)
+        own = torch.stack([_rms(one, dims) for one in errors.noises]).amax(0)
         some = (own / whole).nan_to_num(0.0, 0.0, 0.0).flatten()
         some = some[:: -(-some.numel() // MAX_QUANTILE)]
         typical = torch.quantile(some, TYPICAL) * whole
         factor = SLICE_FACTOR + SMALL_SLICE / math.sqrt(size)
-        allowed = constants * (factor * torch.maximum(own, typical) + eps / 2 * whole + left)
+        rounding = errors.eps / 2 * whole + errors.left
+        allowed = errors.constants * (factor * torch.maximum(own, typical) + rounding)
         beyond = mine > allowed
         if bool(beyond.any()):
             place = int((mine - allowed).argmax())

@@ -32,7 +32,7 @@ in inputs.py move which elements those are).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,48 +150,70 @@ def compare(
         return compare_exact(candidate, reference, oracle)
     dtype = candidate.dtype
     candidate, reference = (with_arithmetic(real(t)) for t in (candidate, reference))
-    truth = _truth(reference, oracle)
-    others = [real(m).double() for m in moved]
-    c, r, o = candidate, reference, truth
-    shaped = (c, r, o, others)
-    if not all(map(finite, (c, r, o))):  # selecting costs more than the rest of the comparison
-        special = compare_special(candidate, reference) if not edge else None
-        special = compare_edges(candidate, reference, truth, edge) if edge else special
-        if special is not None:
-            return special
-        keep = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
-        c, r = c.double(), r.double()
-        shaped = (
-            _blank(c, keep),
-            _blank(r, keep),
-            _blank(o, keep),
-            [_blank(m, keep) for m in others],
-        )
-        c, r, o, others = c[keep], r[keep], o[keep], [m[keep] for m in others]
-    others = [m.nan_to_num(0.0) for m in others]
+    versions = _Versions(
+        candidate=candidate,
+        reference=reference,
+        oracle=_truth(reference, oracle),
+        moved=tuple(real(m).double() for m in moved),
+    )
+    selected = shaped = versions
+    if not versions.are_finite:  # selecting costs more than the rest of the comparison
+        misplaced = _compare_not_finite(versions, edge)
+        if misplaced is not None:
+            return misplaced
+        selected, shaped = _finite_parts(versions)
     eps = torch.finfo(dtype).eps * (4.0 if oracle is None else 1.0)
     added = class_floor(precision, dtype)
     floors = FLOORS.get(dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
-    found = _verdict(c, r, o, others, floors, constants, known)
+    found = _verdict(selected, floors, constants, known)
     if found.passed and is_narrow(dtype) and not added:
         detail = _narrow_problem(shaped, eps, constants)
         found = replace(found, passed=not detail, detail=detail)
-    return (
-        replace(found, worst=_worst(candidate, reference, truth))
-        if found.candidate_error
-        else found
-    )
+    return replace(found, worst=_worst(versions)) if found.candidate_error else found
 
 
-def _narrow_problem(
-    shaped: tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[torch.Tensor]],
-    eps: float,
-    constants: float,
-) -> str:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Versions:
+    """One output tensor as candidate, reference and oracle made it, all of one shape."""
+
+    candidate: torch.Tensor
+    reference: torch.Tensor
+    oracle: torch.Tensor
+    moved: tuple[torch.Tensor, ...]
+    """The oracle's of moved inputs."""
+
+    @property
+    def are_finite(self) -> bool:
+        return all(map(finite, (self.candidate, self.reference, self.oracle)))
+
+    def each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> _Versions:
+        return _Versions(
+            candidate=change(self.candidate),
+            reference=change(self.reference),
+            oracle=change(self.oracle),
+            moved=tuple(map(change, self.moved)),
+        )
+
+
+def _compare_not_finite(versions: _Versions, edge: str) -> Comparison | None:
+    """A failed comparison when NaN or infinity stand where they must not, else None."""
+    c, r = versions.candidate, versions.reference
+    return compare_edges(c, r, versions.oracle, edge) if edge else compare_special(c, r)
+
+
+def _finite_parts(versions: _Versions) -> tuple[_Versions, _Versions]:
+    """The elements that are finite in all three, in a row; and in their places, others zero."""
+    c, r, o = versions.candidate, versions.reference, versions.oracle
+    keep = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
+    double = versions.each(torch.Tensor.double)
+    return double.each(lambda t: t[keep]), double.each(lambda t: torch.where(keep, t, 0.0))
+
+
+def _narrow_problem(versions: _Versions, eps: float, constants: float) -> str:
     """What narrow.py says of a result, or of the first of its pieces that it says something of:
     each has rows enough to be held to the rules by itself."""
-    c, r, o, others = shaped
-    for mine, theirs, true, *rest in pieces(c, r, o, *others):
+    every = (versions.candidate, versions.reference, versions.oracle, *versions.moved)
+    for mine, theirs, true, *rest in pieces(*every):
         moved = [m.nan_to_num(0.0) for m in rest]
         found = narrow.problem(mine.double(), theirs.double(), true, moved, eps, constants)
         if found:
@@ -210,13 +232,8 @@ def is_narrow(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point and dtype.itemsize <= 2
 
 
-def _blank(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-    return torch.where(keep, values, 0.0)
-
-
-def _worst(
-    candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor
-) -> dict[str, Any]:
+def _worst(versions: _Versions) -> dict[str, Any]:
+    candidate, reference, oracle = versions.candidate, versions.reference, versions.oracle
     farthest, place, before = -2.0, 0, 0
     for mine, true in pieces(candidate, oracle):
         distance = (mine.double() - true).abs_().nan_to_num_(-1.0, -1.0).flatten()
@@ -243,19 +260,18 @@ def _index(place: int, shape: Sequence[int]) -> list[int]:
 
 
 def _verdict(
-    c: torch.Tensor,
-    r: torch.Tensor,
-    o: torch.Tensor,
-    moved: list[torch.Tensor],
+    versions: _Versions,
     floors: tuple[float, float],
     constants: float,
     known: Sequence[tuple[float, float]],
 ) -> Comparison:
     """``floors``: for the error and for the largest deviation (relative to the oracle's
     largest)."""
+    o = versions.oracle
     scale = rms(o)
-    (reference_error, worst_noise), (error, worst) = _errors(r, o, scale), _errors(c, o, scale)
-    noises = [*(_errors(m, o, scale) for m in moved), *known]
+    reference_error, worst_noise = _errors(versions.reference, o, scale)
+    error, worst = _errors(versions.candidate, o, scale)
+    noises = [*(_errors(m.nan_to_num(0.0), o, scale) for m in versions.moved), *known]
     noise = max([reference_error, *(one[0] for one in noises)])
     worst_noise = max([worst_noise, *(one[1] for one in noises)])
     peak = _ratio(_largest(o), scale)
@@ -440,7 +456,7 @@ def degenerate(outputs: list[torch.Tensor]) -> str | None:
         return "the output is empty"
     if all(not part.numel() for part in parts):
         return "the output is never finite"
-    if all(part.numel() == 0 or not bool(part.any()) for part in parts):
+    if not any(bool(part.any()) for part in parts):
         return "the output is always zero"
     first = outputs[0]
     same = [

@@ -23,6 +23,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from kernel_lsp.records import Setting
+
 
 @dataclass(frozen=True, kw_only=True)
 class AutocastRules:
@@ -111,6 +113,11 @@ class Autocast(TorchFunctionMode):
         self.opened = False
         """The program has opened a region of its own."""
         self._made: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @classmethod
+    def around(cls, setting: Setting, device: str) -> Autocast:
+        """As the program has set it where it calls the target."""
+        return cls(getattr(torch, setting.autocast) if setting.autocast else None, device)
 
     @property
     def dtype(self) -> torch.dtype | None:

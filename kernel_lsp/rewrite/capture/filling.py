@@ -9,6 +9,7 @@ the CPU, and so would the result."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,29 +56,35 @@ def settle(graph: Graph, copies: list[fx.Node]) -> None:
 def _filling(graph: Graph, base: fx.Node, order: dict[fx.Node, int]) -> _Filling | None:
     """How the tensor is filled; None when it is not, or when somebody reads what was not written
     yet."""
-    pieces = [user for user in graph.users(base) if _is_slice(user)]
-    writes = {piece: write for piece in pieces if (write := _write_to(graph, piece)) is not None}
+    writes = _writes(graph, base)
     if not writes or not graph.val(base).is_contiguous() or not _lies_with_inputs(graph, base):
         return None
-    rank, dim = graph.val(base).dim(), next(iter(writes)).args[1]
-    size = graph.val(base).shape[dim]
-    written = {piece.args[2] % size: write for piece, write in writes.items()}
-    if (
-        len(written) < len(writes)
-        or len(written) < size
-        or any((p.args[1] - dim) % rank for p in writes)
-    ):
+    shape, dim = graph.val(base).shape, next(iter(writes)).args[1]
+    written = {piece.args[2] % shape[dim]: write for piece, write in writes.items()}
+    is_each_written_once = len(written) == len(writes) == shape[dim]
+    if not is_each_written_once or not all(_is_along(dim, piece, shape) for piece in writes):
         return None
-    last, reads = max(order[write] for write in writes.values()), {}
-    for user in base.users:
-        if user in writes or order[user] > last or is_op(user, *LIKE):
-            continue
-        if user not in pieces or (user.args[1] - dim) % rank or any(map(_changes, user.users)):
-            return None
-        reads[user] = user.args[2] % size
-        if order[written[reads[user]]] > order[user]:
-            return None
-    return _Filling(base=base, dim=dim % rank, written=written, reads=reads)
+    reads = _early_readers(base, writes, order)
+    if not all(_is_unchanged_slice(user) and _is_along(dim, user, shape) for user in reads):
+        return None
+    indices = {user: user.args[2] % shape[dim] for user in reads}
+    if any(order[written[index]] > order[user] for user, index in indices.items()):
+        return None
+    return _Filling(base=base, dim=dim % len(shape), written=written, reads=indices)
+
+
+def _is_along(dim: int, piece: fx.Node, shape: Sequence[int]) -> bool:
+    """Whether the slice is of that dimension, counted from either end."""
+    return bool((piece.args[1] - dim) % len(shape) == 0)
+
+
+def _early_readers(
+    base: fx.Node, writes: dict[fx.Node, fx.Node], order: dict[fx.Node, int]
+) -> list[fx.Node]:
+    """Those that look into the tensor while some of it may not be written yet."""
+    last = max(order[write] for write in writes.values())
+    early = [user for user in base.users if order[user] <= last and user not in writes]
+    return [user for user in early if not is_op(user, *LIKE)]
 
 
 def _lies_with_inputs(graph: Graph, base: fx.Node) -> bool:
@@ -94,6 +101,16 @@ def _lies_with_inputs(graph: Graph, base: fx.Node) -> bool:
 
 def _is_slice(node: fx.Node) -> bool:
     return is_op(node, aten.select) and isinstance(node.args[2], int)
+
+
+def _is_unchanged_slice(node: fx.Node) -> bool:
+    return _is_slice(node) and not any(map(_changes, node.users))
+
+
+def _writes(graph: Graph, base: fx.Node) -> dict[fx.Node, fx.Node]:
+    """Slice of the tensor -> the call that writes it."""
+    slices = [user for user in graph.users(base) if _is_slice(user)]
+    return {piece: write for piece in slices if (write := _write_to(graph, piece)) is not None}
 
 
 def _write_to(graph: Graph, piece: fx.Node) -> fx.Node | None:

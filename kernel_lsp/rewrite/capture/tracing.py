@@ -19,7 +19,7 @@ import inspect
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -29,7 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import Home, Program, TargetKind, Workload
+from kernel_lsp.records import Home, Program, Setting, TargetKind, Workload
 from kernel_lsp.rewrite.capture import overriding, refusals
 from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
@@ -76,10 +76,11 @@ from kernel_lsp.rewrite.capture.recorded import (
 from kernel_lsp.rewrite.capture.results import known_classes, require_plain
 from kernel_lsp.rewrite.capture.structure import Structure
 from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input, is_op
-from kernel_lsp.rewrite.live import fake_tensors, values_at
+from kernel_lsp.rewrite.live import Live, fake_tensors, values_at
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.snapshots import sources
+from kernel_lsp.snapshots.opening import OpenedCall
 
 aten = torch.ops.aten
 
@@ -92,9 +93,14 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
     """
     if program.kind is TargetKind.MODULE:
         program = replace(program, source=with_forward(program.source, program.entry))
-    if program.home is not None:
-        return _capture_recorded(program, program.home, workload, device, batch)
-    return _capture_slice(program, workload, device, batch)
+    if program.home is None:
+        return _capture_slice(program, workload, device, batch)
+    if program.part is None and program.kind is TargetKind.MODULE:
+        refusals.of_decorators(program.source, program.entry)
+    wanted = _wanted(program, workload.setting, device, batch)
+    if wanted.live is not None:
+        sources.unload(program.home.path)
+    return _capture_recorded(wanted, program.home, device)
 
 
 def _capture_slice(program: Program, workload: Workload, device: str, batch: int | None) -> Graph:
@@ -146,78 +152,114 @@ def _capture_slice(program: Program, workload: Workload, device: str, batch: int
         return graph
 
 
-def _capture_recorded(
-    program: Program, home: Home, workload: Workload, device: str, batch: int | None
-) -> Graph:
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """What of a recorded program is captured: one of its methods, or a function."""
+
+    program: Program
+    """A part's statements are a method of its text."""
+    setting: Setting
+    batch: int | None
+    method: str = "forward"
+    live: Live | None = None
+    """What the part is called with; None: the call is the recorded one."""
+    outputs: tuple[str, ...] = ()
+    """The locals that the part hands on."""
+
+
+def _wanted(program: Program, setting: Setting, device: str, batch: int | None) -> _Wanted:
+    """Raises CaptureError when a part cannot be a method, or is not reached."""
+    if program.part is None:
+        return _Wanted(program=program, setting=setting, batch=batch)
+    outlined = outline(program.source, program.entry, program.part)
+    program = replace(program, source=outlined.text)
+    live = values_at(program, outlined.method, setting, device)
+    return _Wanted(
+        program=program,
+        setting=live.setting,
+        batch=batch,
+        method=outlined.method,
+        live=live,
+        outputs=outlined.outputs,
+    )
+
+
+def _capture_recorded(wanted: _Wanted, home: Home, device: str) -> Graph:
     """Raises CaptureError."""
-    setting, mode = workload.setting, FakeTensorMode(allow_non_fake_inputs=True)
-    method, live = "forward", None
-    if program.part is not None:
-        outlined = outline(program.source, program.entry, program.part)
-        method, program = outlined.method, replace(program, source=outlined.text)
-        live = values_at(program, method, setting, device)
-        setting = live.setting
-        sources.unload(home.path)
-    elif program.kind is TargetKind.MODULE:
-        refusals.of_decorators(program.source, program.entry)
-    autocast = Autocast(getattr(torch, setting.autocast) if setting.autocast else None, device)
-    answers = Answers(device, setting, autocast)
+    program, mode = wanted.program, FakeTensorMode(allow_non_fake_inputs=True)
+    autocast = Autocast.around(wanted.setting, device)
+    answers = Answers(device, wanted.setting, autocast)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         opened, maker = open_recorded(home, program.source, mode)
         module = opened.target if isinstance(opened.target, torch.nn.Module) else None
-        if (
-            module is not None and live is not None
-        ):  # under the one name that torch.export looks for
-            vars(module)["forward"] = MethodType(
-                _named_forward(getattr(type(module), method)), module
-            )
-        function = opened.target if module is None else module.forward
-        with mode:
-            tensors = _with_batch(list(opened.tensors), batch)
-        if live is None:
-            call = named_call(function, *opened.bind(tensors))
-        else:
-            given = pytree.tree_flatten(fake_tensors(live, mode))
-            with mode:
-                leaves = _with_batch(given[0], batch)
-            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-            call = named_call(function, pytree.tree_unflatten(leaves, given[1]), {})
+        if module is not None and wanted.live is not None:
+            _take_for_forward(module, wanted.method)
+        call, tensors = _bind_recorded(wanted, opened, mode)
         refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, maker.places)
         if module is not None:
             module._forward_hooks.clear()  # of the target itself: they run around its forward,
             module._forward_pre_hooks.clear()  # whatever that is
-            refusals.of_module(program.entry, module, is_part=live is not None)
-        inputs = ((leaf.source, leaf.value) for leaf in leaves_of(call))
-        answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
-        if module is None and call.args:
+            refusals.of_module(program.entry, module, is_part=wanted.live is not None)
+        elif call.args:
             raise CaptureError(
                 f"{program.entry} takes *args or arguments without a name", "name the parameters"
             )
+        inputs = ((leaf.source, leaf.value) for leaf in leaves_of(call))
+        answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
         callee = _Function(opened.target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, opened.namespace, module, of_libraries=True)
         answers.derivatives = effects.derivatives
         with mode, answers, autocast, autocast.watching(), answers.watching():
-            outputs = outlined.outputs if live is not None else ()
-            graph = _export(program, callee, module, call, device, effects, outputs)
+            graph = _export(program, callee, module, call, device, effects, wanted.outputs)
         _spell_out_casts(graph, autocast)
         answers.refuse(program.entry)
+    _require_recorded(graph, call, answers)
+    trained = [*tensors, *(module.parameters() if module is not None else ())]
+    has_trained = any(tensor.requires_grad for tensor in trained)
+    graph.gradients = wanted.setting.gradients is not False and has_trained
+    graph.autocast = wanted.setting.autocast
+    functions = list(definitions_of(answers.codes.values()))
+    graph.origin = replace(
+        graph.origin,
+        hides_gradients=bool(effects.derivatives) or changes_gradients(functions, program.entry),
+        may_decide_by_batch=by_batch(functions),
+        method=wanted.method,
+    )
+    refusals.one_device(program.entry, answers.named)
+    return graph
+
+
+def _take_for_forward(module: torch.nn.Module, method: str) -> None:
+    """Let a call of the instance run this method, under the one name that torch.export looks
+    for."""
+    vars(module)["forward"] = MethodType(_named_forward(getattr(type(module), method)), module)
+
+
+def _bind_recorded(
+    wanted: _Wanted, opened: OpenedCall, mode: FakeTensorMode
+) -> tuple[Call, list[torch.Tensor]]:
+    """The call on fake tensors, every argument by its name; and the tensors among them."""
+    target = opened.target
+    function = target.forward if isinstance(target, torch.nn.Module) else target
+    if wanted.live is None:
+        with mode:
+            tensors = _with_batch(list(opened.tensors), wanted.batch)
+        return named_call(function, *opened.bind(tensors)), tensors
+    flat, structure = pytree.tree_flatten(fake_tensors(wanted.live, mode))
+    with mode:
+        leaves = _with_batch(flat, wanted.batch)
+    call = named_call(function, pytree.tree_unflatten(leaves, structure), {})
+    return call, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _require_recorded(graph: Graph, call: Call, answers: Answers) -> None:
+    """The guard asks for what the recorded call was, and for what its questions were answered
+    by."""
     for condition in call.conditions:
         graph.require(condition, "the call that was recorded")
     for condition, reason in answers.requirements.items():
         graph.require(condition, reason)
-    trained = [*tensors, *(module.parameters() if module is not None else ())]
-    graph.gradients = setting.gradients is not False and any(
-        tensor.requires_grad for tensor in trained
-    )
-    graph.autocast = setting.autocast
-    functions = list(definitions_of(answers.codes.values()))
-    hidden = bool(effects.derivatives) or changes_gradients(functions, program.entry)
-    graph.origin = replace(
-        graph.origin, hides_gradients=hidden, may_decide_by_batch=by_batch(functions), method=method
-    )
-    refusals.one_device(program.entry, answers.named)
-    return graph
 
 
 def _spell_out_casts(graph: Graph, autocast: Autocast) -> None:

@@ -168,25 +168,25 @@ class Steps:
         if is_first and (number := self.given.get("redraw")):
             drawing.redraw(self.torch, SEED + number)
         if mode := self.given.get("mode"):
-            region = self.given.get("region")
-            parts = [
-                part
-                for part in root.modules()
-                if region and _class_name(type(part)) == tuple(region)
-            ]
-            for part in parts or [root]:
-                part.compile(**({} if mode == "default" else {"mode": mode}))
-        if is_first and (targets := self.given.get("profiled")):
-            self._profile = profiling.ProfilerRun(self.torch, targets)
-            self._profile.watch()
+            self._compile(root, mode)
         is_main = _class_name(type(root)) == tuple(self.given["roots"][0])
-        if is_main and self.given.get("profiled"):
-            root.register_forward_hook(self._tokens.called, with_kwargs=True)
-        if is_first and self.given.get("profiled"):
-            self._draws.watch(root)
+        if targets := self.given.get("profiled"):
+            if is_first:
+                self._profile = profiling.ProfilerRun(self.torch, targets)
+                self._profile.watch()
+                self._draws.watch(root)
+            if is_main:
+                root.register_forward_hook(self._tokens.called, with_kwargs=True)
         if is_main and self.given["clock"] == "calls" and type(root) not in self._ending:
             self._ending.add(type(root))
             self._end_with_calls(type(root))
+
+    def _compile(self, root: Any, mode: str) -> None:
+        """The root, or of it the repeated block."""
+        region = tuple(self.given.get("region") or ())
+        parts = [part for part in root.modules() if _class_name(type(part)) == region]
+        for part in parts or [root]:
+            part.compile(**({} if mode == "default" else {"mode": mode}))
 
     def _nudge(self, root: Any, eps: float) -> None:
         torch = self.torch

@@ -251,15 +251,13 @@ def _outputs(
     kept = any(_by_columns(region, rows, o) and v.operand is None for o, v in found.items())
     for operand, value in found.items():
         there = value.operand if not (kept and _by_columns(region, rows, operand)) else None
-        if (
-            there is not None
-            and set(operand.axes) <= set(there.axes)
-            and there.dtype == operand.dtype
-        ):
+        if there is not None and _can_be_summed_to(there, operand):
             finish = _sum_text(region, operand, there.name, there.axes, "reshape")
             made.append((None, Gradient(operand=operand, stored=there.name, finish=finish)))
             continue
-        output = _output(region, rows, operand, value, taken)
+        name = taken.fresh(f"grad_{operand.name}")
+        output = Output(name=name, value=value, dtype=operand.dtype, shape="")
+        output = _with_shape(output, operand, region, rows)
         known = next((o for o, _ in made if o is not None and _same(o, output)), output)
         axes = _axes(region, rows, known)
         finish = _sum_text(region, operand, known.name, axes, "view")
@@ -268,31 +266,26 @@ def _outputs(
     return made
 
 
-def _output(
-    region: Region, rows: tuple[int, ...], operand: Operand, value: Value, taken: UniqueNames
-) -> Output:
-    name = taken.fresh(f"grad_{operand.name}")
+def _can_be_summed_to(there: Operand, operand: Operand) -> bool:
+    """Whether an operand's gradient is a tensor that is there already, or a sum of it."""
+    return set(operand.axes) <= set(there.axes) and there.dtype == operand.dtype
+
+
+def _with_shape(output: Output, operand: Operand, region: Region, rows: tuple[int, ...]) -> Output:
+    """The operand's gradient as far as the kernel can sum it itself."""
     if len(operand.axes) == len(region.dims):  # empty_like would give a strided one its gaps
-        shape = f"{operand.name}.{'size()' if operand.inner is not None else 'shape'}"
-        return Output(name=name, value=value, dtype=operand.dtype, shape=shape)
+        size = "size()" if operand.inner is not None else "shape"
+        return replace(output, shape=f"{operand.name}.{size}")
     if rows and not set(operand.axes) & set(rows):
         left = tuple(axis for axis in range(len(region.dims)) if axis not in rows)
         if operand.axes == left:
-            return Output(
-                name=name,
-                value=value,
-                dtype=operand.dtype,
-                shape=f"{operand.name}.shape",
-                rowwise=True,
-            )
-        return Output(
-            name=name, value=value, dtype="float32", shape=_sizes(region, left), rowwise=True
-        )
+            return replace(output, shape=f"{operand.name}.shape", rowwise=True)
+        return replace(output, dtype="float32", shape=_sizes(region, left), rowwise=True)
     if _by_columns(region, rows, operand):
         shape = f"(n_programs, {', '.join(region.dims[axis].source for axis in rows)})"
-        return Output(name=name, value=value, dtype="float32", shape=shape, columns=True)
+        return replace(output, dtype="float32", shape=shape, columns=True)
     every = tuple(range(len(region.dims)))
-    return Output(name=f"{name}_all", value=value, dtype=operand.dtype, shape=_sizes(region, every))
+    return replace(output, name=f"{output.name}_all", shape=_sizes(region, every))
 
 
 def _by_columns(region: Region, rows: tuple[int, ...], operand: Operand) -> bool:
