@@ -150,7 +150,7 @@ def compare(
         return compare_exact(candidate, reference, oracle)
     dtype = candidate.dtype
     candidate, reference = (with_arithmetic(real(t)) for t in (candidate, reference))
-    versions = _Versions(
+    versions = _OutputVersions(
         candidate=candidate,
         reference=reference,
         oracle=_truth(reference, oracle),
@@ -173,7 +173,7 @@ def compare(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Versions:
+class _OutputVersions:
     """One output tensor as candidate, reference and oracle made it, all of one shape."""
 
     candidate: torch.Tensor
@@ -186,8 +186,8 @@ class _Versions:
     def are_finite(self) -> bool:
         return all(map(finite, (self.candidate, self.reference, self.oracle)))
 
-    def each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> _Versions:
-        return _Versions(
+    def each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> _OutputVersions:
+        return _OutputVersions(
             candidate=change(self.candidate),
             reference=change(self.reference),
             oracle=change(self.oracle),
@@ -195,13 +195,13 @@ class _Versions:
         )
 
 
-def _compare_not_finite(versions: _Versions, edge: str) -> Comparison | None:
+def _compare_not_finite(versions: _OutputVersions, edge: str) -> Comparison | None:
     """A failed comparison when NaN or infinity stand where they must not, else None."""
     c, r = versions.candidate, versions.reference
     return compare_edges(c, r, versions.oracle, edge) if edge else compare_special(c, r)
 
 
-def _finite_parts(versions: _Versions) -> tuple[_Versions, _Versions]:
+def _finite_parts(versions: _OutputVersions) -> tuple[_OutputVersions, _OutputVersions]:
     """The elements that are finite in all three, in a row; and in their places, others zero."""
     c, r, o = versions.candidate, versions.reference, versions.oracle
     keep = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
@@ -209,7 +209,7 @@ def _finite_parts(versions: _Versions) -> tuple[_Versions, _Versions]:
     return double.each(lambda t: t[keep]), double.each(lambda t: torch.where(keep, t, 0.0))
 
 
-def _narrow_problem(versions: _Versions, eps: float, constants: float) -> str:
+def _narrow_problem(versions: _OutputVersions, eps: float, constants: float) -> str:
     """What narrow.py says of a result, or of the first of its pieces that it says something of:
     each has rows enough to be held to the rules by itself."""
     every = (versions.candidate, versions.reference, versions.oracle, *versions.moved)
@@ -232,7 +232,7 @@ def is_narrow(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point and dtype.itemsize <= 2
 
 
-def _worst(versions: _Versions) -> dict[str, Any]:
+def _worst(versions: _OutputVersions) -> dict[str, Any]:
     candidate, reference, oracle = versions.candidate, versions.reference, versions.oracle
     farthest, place, before = -2.0, 0, 0
     for mine, true in pieces(candidate, oracle):
@@ -260,7 +260,7 @@ def _index(place: int, shape: Sequence[int]) -> list[int]:
 
 
 def _verdict(
-    versions: _Versions,
+    versions: _OutputVersions,
     floors: tuple[float, float],
     constants: float,
     known: Sequence[tuple[float, float]],
