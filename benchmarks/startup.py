@@ -190,6 +190,15 @@ def measured(checkouts: dict[str, Path], times: int) -> Iterator[dict[str, list[
         yield found
 
 
+def _cell(name: str, runs: list[CommandRun]) -> str:
+    """Seconds of the processes of one name, and how many there are at most."""
+    spent = statistics.median(one.by_name.get(name, 0.0) for one in runs)
+    if not spent:
+        return "-    "
+    number = max(one.processes.get(name, 0) for one in runs)
+    return f"{spent:.2f}" + (f" ({number})" if number > 1 else "    ")
+
+
 def table(found: dict[str, list[CommandRun]]) -> str:
     """Medians: one row for each sort of process."""
     kinds = list(found)
@@ -197,13 +206,7 @@ def table(found: dict[str, list[CommandRun]]) -> str:
     width = max(len(name) for name in names) + 5
     lines = ["CPU seconds, medians".ljust(width) + "".join(f"{kind:>18}" for kind in kinds)]
     for name in names:
-        cells = []
-        for kind in kinds:
-            spent = statistics.median(one.by_name.get(name, 0.0) for one in found[kind])
-            number = max(one.processes.get(name, 0) for one in found[kind])
-            cells.append(
-                f"{spent:.2f}" + (f" ({number})" if number > 1 else "    ") if spent else "-    "
-            )
+        cells = (_cell(name, found[kind]) for kind in kinds)
         lines.append(name.ljust(width) + "".join(f"{cell:>18}" for cell in cells))
     for what in ("cpu_s", "wall_s"):
         values = (statistics.median(getattr(one, what) for one in found[kind]) for kind in kinds)

@@ -224,13 +224,9 @@ def _summaries(
     world: TableWorld, rollouts: Sequence[Rollout], sampler: Generator, rl: Rl, seed: int
 ) -> list[Summary]:
     """Of the best rollout of each task, where it clearly improved."""
-    asked = []
-    for task in dict.fromkeys(rollout.state.task for rollout in rollouts):
-        improved = [one for one in rollouts if one.state.task == task and _has_improved(one)]
-        best = max(improved, key=lambda one: one.state.speedup or 0.0, default=None)
-        ask = world.summary(best.state) if best else None
-        if ask is not None:
-            asked += [(task, number, ask) for number in range(rl.summaries)]
+    bests = _best_improved(rollouts)
+    asks = [(one.state.task, ask) for one in bests if (ask := world.summary(one.state)) is not None]
+    asked = [(task, number, ask) for task, ask in asks for number in range(rl.summaries)]
     answers = sampler.generate([ask for _, _, ask in asked], seed_of(seed, "summary"))
     found = []
     for (task, number, ask), sampled in zip(asked, answers, strict=True):
@@ -240,6 +236,16 @@ def _summaries(
         one = Summary(task=task, number=number, reward=reward, call=call, ask=ask, sampled=sampled)
         found.append(one)
     return found
+
+
+def _best_improved(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """The fastest of each task, of those that clearly improved."""
+    by_task: dict[str, list[Rollout]] = {one.state.task: [] for one in rollouts}
+    for one in rollouts:
+        if _has_improved(one):
+            by_task[one.state.task].append(one)
+    improved = filter(None, by_task.values())
+    return [max(some, key=lambda one: one.state.speedup or 0.0) for some in improved]
 
 
 def _has_improved(rollout: Rollout) -> bool:

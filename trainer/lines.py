@@ -115,6 +115,15 @@ class Line:
             self.dialog.heard(status, last.speedup)
             self._keys = ()
 
+    def _rules_reply(self) -> tuple[str, ...] | None:
+        """What says the next step of the rule's plan; None where its steps were left."""
+        rules, taken = self.task.plans[0].keys, len(self._keys)
+        if rules[:taken] != self._keys:
+            return None
+        if len(rules) == taken:
+            return STOP
+        return next((reply for reply, key in self._following.items() if key == rules[taken]), None)
+
     def _offer(self) -> grammar.GrammarNode:
         if self.dialog.phase is DialogPhase.SELECT:
             return self.dialog.offer
@@ -122,11 +131,7 @@ class Line:
         left = [p for p in self.task.plans if p.keys[:taken] == self._keys and p not in self.tried]
         steps = {p.keys[taken]: p.steps[taken] for p in left if len(p.keys) > taken}
         self._following = {tuple(self.dialog.reply_for(step)): key for key, step in steps.items()}
-        rules = self.task.plans[0].keys
-        wanted = rules[taken] if rules[:taken] == self._keys and len(rules) > taken else None
-        self._rules = next((reply for reply, key in self._following.items() if key == wanted), None)
-        if rules == self._keys:
-            self._rules = STOP
+        self._rules = self._rules_reply()
         replies = [grammar.chain(reply) for reply in self._following]
         if any(len(plan.keys) == taken for plan in left):
             replies.append(grammar.chain(STOP))

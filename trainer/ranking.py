@@ -60,6 +60,15 @@ def policy(tasks: Sequence[TaskPlans], model: Any, pad: int, *, skip: bool = Fal
     return policies(tasks, model, pad, (0.0,), skip=skip)[0.0]
 
 
+def _selected(
+    tasks: Sequence[TaskPlans], begun: Sequence[Dialog], writer: LineWriter
+) -> list[Dialog]:
+    """The dialogs after the selection agent has spoken."""
+    lines = [Line(task, dialog.copy(), 0) for task, dialog in zip(tasks, begun, strict=True)]
+    writer.write(lines, 0, greedy=True)
+    return [line.dialog for line in lines]
+
+
 def policies(
     tasks: Sequence[TaskPlans],
     model: Any,
@@ -70,10 +79,7 @@ def policies(
 ) -> dict[float, list[Ranked]]:
     """With several margins (lines.Writer) by which it deviates from the rule."""
     begun = [Dialog(task.situation, skip=skip) for task in tasks]
-    chosen = [talk.copy() for talk in begun]
-    if not skip:
-        selecting = [Line(task, talk, 0) for task, talk in zip(tasks, chosen, strict=True)]
-        LineWriter(model, pad).write(selecting, 0, greedy=True)
+    chosen = begun if skip else _selected(tasks, begun, LineWriter(model, pad))
     words = [talk.words[len(before.words) :] for talk, before in zip(chosen, begun, strict=True)]
     rows = [
         (number, plan, example(task, plan, skip=skip, selected=said))

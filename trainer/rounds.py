@@ -141,6 +141,19 @@ def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
     )
 
 
+def _speedups(lines: Sequence[Line]) -> dict[str, float]:
+    firsts = [line.tried[0].speedup for line in lines]
+    best = [max((plan.speedup or 0.0 for plan in line.tried), default=0.0) for line in lines]
+    possible = [line.task.best for line in lines]
+    return {
+        "speedup/first_turn": geometric(firsts),
+        "speedup/best_turn": geometric(best),
+        "first_over_best": geometric(
+            (first or 1.0) / most for first, most in zip(firsts, possible, strict=True)
+        ),
+    }
+
+
 def _metrics(
     rolled: Sequence[Rolled],
     earned: dict[str, dict[int, float]],
@@ -151,18 +164,13 @@ def _metrics(
     turns = [plan for one in rolled for plan in one.line.tried]
     tasks = {one.task for one in rolled}
     selections = [row.reward for row in rows if row.agent is Agent.SELECTION]
-    best = [max((plan.speedup or 0.0 for plan in one.line.tried), default=0.0) for one in rolled]
     return {
         "reward/policy": fmean(every),
         "reward/first_turn": fmean(of[0] for of in earned.values() if 0 in of),
         "reward/best_turn": fmean(max(of.values()) for of in earned.values() if of),
         "reward/selection": fmean(selections),
         "turns/correct": fmean(float(plan.outcome.status is TurnStatus.PASSED) for plan in turns),
-        "speedup/first_turn": geometric(one.line.tried[0].speedup for one in rolled),
-        "speedup/best_turn": geometric(best),
-        "first_over_best": geometric(
-            (one.line.tried[0].speedup or 1.0) / one.line.task.best for one in rolled
-        ),
+        **_speedups([one.line for one in rolled]),
         "groups/informative": len(advantages.informative(rows)) / len(tasks),
         **{f"terms/{name}": value / max(1, len(every)) for name, value in terms.items()},
     }

@@ -143,11 +143,14 @@ def _metrics(
         "speedup/best_turn": geometric(rollout.state.speedup for rollout in episodes.rollouts),
         "groups/informative": len(advantages.informative(rows)) / max(1, len(tasks)),
     }
-    for agent in (Agent.SELECTION, Agent.SUMMARY):
-        own = [row.reward for row in rows if row.agent is agent]
-        if own:
-            found[f"reward/{agent.value}"] = fmean(own)
+    found |= _rewards_of(Agent.SELECTION, rows) | _rewards_of(Agent.SUMMARY, rows)
     return found | {f"terms/{name}": value / count for name, value in terms.items()}
+
+
+def _rewards_of(agent: Agent, rows: Sequence[AdvantageRow]) -> dict[str, float]:
+    """The mean of its rewards; nothing where it has none."""
+    own = [row.reward for row in rows if row.agent is agent]
+    return {f"reward/{agent.value}": fmean(own)} if own else {}
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -174,8 +174,8 @@ async def repeats(bench: Bench, seconds: float) -> GatePart:
     """The same pair again and again, each time with a worker and a timer of its own."""
     asked = pairs(bench.device)
     found = await bench.judge_all(_again(bench, asked), seconds)
-    by_task = {name: [j for j in rows if _ratio(j)] for name, rows in _by_task(found).items()}
-    short = [name for name, rows in by_task.items() if rows and not _long(rows)]
+    by_task = _by_task([judged for judged in found if _ratio(judged)])
+    short = [name for name, rows in by_task.items() if not _long(rows)]
     enough = {name: rows for name, rows in by_task.items() if len(rows) >= MIN_REPEATS}
     counted = {name: rows for name, rows in enough.items() if _long(rows)}
     few = [t.name for t in asked if t.name not in counted and t.name not in short]

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_lsp import wire
-from kernel_lsp.agents.backbones.small.runtime import ModelReply
+from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
 from kernel_lsp.agents.plan import Make, Planner, Prefer, RankedPlan, rank_sites
 from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation, grammar, value_model
 from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion
@@ -244,6 +244,13 @@ class LearnedPlanner:
         if dialog.phase is DialogPhase.STEP:
             dialog.say(STOP)
 
+    def _is_sure(self, choice: ChosenWord, word: str, rules: str) -> bool:
+        """Whether a word is likelier than the rule's by the margin, or the rule's cannot be said."""
+        if rules not in choice.words:
+            return True
+        logprob, rules_logprob = (choice.logprobs[choice.words.index(one)] for one in (word, rules))
+        return logprob - rules_logprob >= self._margin
+
     async def _careful(self, dialog: Dialog, said: ModelReply, fixed: int) -> ModelReply:
         """The reply, with the rule's word instead wherever it leaves the rule's course by too
         little.
@@ -256,10 +263,9 @@ class LearnedPlanner:
         while said.words != wanted:
             place = next(at for at, word in enumerate(wanted) if said.words[at] != word)
             choice = next((one for one in said.choices if one.place == place), None)
-            if choice is None or wanted[place] not in choice.words or place < fixed:
+            if choice is None or place < fixed:
                 break
-            rules = choice.logprobs[choice.words.index(wanted[place])]
-            if choice.logprobs[choice.words.index(said.words[place])] - rules >= self._margin:
+            if self._is_sure(choice, said.words[place], wanted[place]):
                 break
             begun, offer = wanted[: place + 1], dialog.offer
             rest = await self._answer(dialog, grammar.chain(begun, offer.after(begun)))

@@ -101,7 +101,8 @@ def policy(
     sites = sizing.sites_that_fit(
         [site for site in sites if all(proof.holds for proof in site.proofs)], room
     )
-    offered = _policy_tools(task, sites, chosen, start or program, room)
+    unread = [skill.name for skill in task.skills if skill.name not in chosen]
+    offered = _policy_tools(sites, unread, start or program, room)
     system = wording.POLICY.format(
         answers="\n".join(wording.ANSWERS[tool.name] for tool in offered)
     )
@@ -369,16 +370,13 @@ def _request(context: Context) -> str:
 
 
 def _policy_tools(
-    task: SearchTask,
-    sites: Sequence[Site],
-    chosen: Sequence[str],
-    program: str,
-    room: ExchangeLimits,
+    sites: Sequence[Site], unread: Sequence[str], program: str, room: ExchangeLimits
 ) -> tuple[ToolSchema, ...]:
+    """``unread``: names of skills whose text is not given. Raises BackboneError where the model
+    could do nothing."""
     offered = [tools.apply_skill(sites)] if sites else []
     if sizing.may_write(program, room):
         offered.append(tools.write_rewrite(MAX_CODE))
-    unread = [skill.name for skill in task.skills if skill.name not in chosen]
     if unread and offered:
         offered.append(tools.read_skill(unread))
     if not offered:

@@ -82,7 +82,8 @@ def optimize(
     _keep(found, begun, plan, settings)
     offered = _find_offer(found)
     applied = _apply(found, offered, plan, settings) if apply and offered else []
-    page = _keep_page(found, offered, applied, plan, settings)
+    offer = _offer(found, offered, plan) if offered and not applied else None
+    page = _keep_page(page_text(found, offered, applied, plan.root), offer, plan, settings)
     if as_json:
         applied_paths = [str(path) for path in applied]
         console.print_json(
@@ -184,30 +185,26 @@ def _record_edits(offered: ProgramVariant, plan: ProgramPlan, settings: Settings
             guard.keep(mine, folder=plan.root, path=place or path)
 
 
+def _offer(found: ProgramOutcome, offered: ProgramVariant, plan: ProgramPlan) -> ProgramOffer:
+    own = {path: text for path, text in offered.before.items() if is_own(path, plan.root)}
+    return ProgramOffer(
+        root=str(plan.root),
+        command=plan.command,
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        gain=gain_words(found) or "",
+        edits=offering.edits_of(offered, plan.root),
+        before={str(path): offers.digest(text) for path, text in own.items()},
+        rewrites=offering.rewrites_of(offered, plan.root),
+    )
+
+
 def _keep_page(
-    found: ProgramOutcome,
-    offered: ProgramVariant | None,
-    applied: list[Path],
-    plan: ProgramPlan,
-    settings: Settings,
+    text: str, offer: ProgramOffer | None, plan: ProgramPlan, settings: Settings
 ) -> Path | None:
     """Write the page, and the offer that editors show while it is not applied; where the page lies,
     None where nothing can be written."""
-    data_dir, offer = Path(settings.data_dir), None
-    if offered is not None and not applied:
-        own = {path: text for path, text in offered.before.items() if is_own(path, plan.root)}
-        offer = ProgramOffer(
-            root=str(plan.root),
-            command=plan.command,
-            created=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            gain=gain_words(found) or "",
-            edits=offering.edits_of(offered, plan.root),
-            before={str(path): offers.digest(text) for path, text in own.items()},
-            rewrites=offering.rewrites_of(offered, plan.root),
-        )
-    text = page_text(found, offered, applied, plan.root)
     try:
-        return offers.write(data_dir, plan.root, plan.command, offer, text)
+        return offers.write(Path(settings.data_dir), plan.root, plan.command, offer, text)
     except OSError as error:
         console.err.print(f"the page cannot be written: {error}", markup=False)
         return None

@@ -330,7 +330,8 @@ class Gate:
                 f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller "
                 f"workload)"
             )
-        return found, _evaluation(request, found, status, detail, time.monotonic() - start)
+        evaluation = _evaluation(request, found, status, detail)
+        return found, replace(evaluation, seconds=round(time.monotonic() - start, 3))
 
     async def _run(
         self,
@@ -364,7 +365,7 @@ async def evaluate(
 
 
 def _evaluation(
-    request: EvaluationRequest, found: Findings, status: EvalStatus, detail: str, seconds: float
+    request: EvaluationRequest, found: Findings, status: EvalStatus, detail: str
 ) -> Evaluation:
     passed = status is EvalStatus.PASSED
     return Evaluation(
@@ -381,7 +382,6 @@ def _evaluation(
         kernels=found.kernels,
         peak_bytes=found.peak_bytes if passed else {},
         environment=found.environment,
-        seconds=round(seconds, 3),
         runs_as=COMPILE if request.workload.setting.compiled else EAGER,
         least_ms=found.least_ms if passed else None,
         shapes=tuple(found.shapes) if passed else (),

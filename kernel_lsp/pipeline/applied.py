@@ -9,7 +9,7 @@ than its own arguments (callers.py)."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kernel_lsp import analysis, parsing, workloads
@@ -40,10 +40,12 @@ def workloads_of(
     operator = _operator(tree, launcher)
     if operator is None:
         return None
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    applying = [(one, calls) for one in functions if (calls := _applications(one, operator.name))]
     known, problems = list(_recorded_workloads(snapshot, operator, folder)), list[WorkloadError]()
     for more, wrong in (
         *_pragma_workloads(snapshot, target, operator, folder),
-        *_of_callers(snapshot, tree, operator, found, folder),
+        *_of_callers(snapshot, applying, found, folder),
     ):
         known += more
         problems += wrong
@@ -110,20 +112,18 @@ def _pragma_workloads(
 
 def _of_callers(
     snapshot: Snapshot,
-    tree: ast.Module,
-    operator: AutogradOperator,
+    applying: Sequence[tuple[ast.FunctionDef, list[ast.Call]]],
     found: Analysis,
     folder: str | None,
 ) -> Iterator[Found]:
-    for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
+    """``applying``: functions of the file, with their calls of the operator."""
+    for function, calls in applying:
         caller = analysis.find_target(found, function.name)
-        calls = _applications(function, operator.name)
-        if caller is None or not calls:
+        if caller is None:
             continue
         known, problems = workloads.workloads_for(snapshot, caller, folder)
-        known = tuple(
-            one for one in known if one.inputs is not None
-        )  # get_inputs() is asked by callers.py
+        # get_inputs() is asked by callers.py.
+        known = tuple(one for one in known if one.inputs is not None)
         handed = _handed_arguments(function, calls)
         if handed is not None:
             made = (_through(function, handed, one) for one in known)

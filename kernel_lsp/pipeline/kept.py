@@ -47,16 +47,14 @@ def find_call(path: Path, text: str, target: Target, data_dir: Path) -> Recorded
     if target.kind is TargetKind.TRITON_KERNEL:
         return None
     real = path.resolve()
+    program = Program(source=text, entry=target.qualname, kind=target.kind)
     for recording in store.recordings(data_dir):
         ways = [way for way in recording.ways if _is_of(recording, way, real, target.qualname)]
         if not ways or not _is_believed(recording, data_dir):
             continue
         for way in sorted(ways, key=lambda way: -float(way.get("share") or 0.0)):
-            snapshot = recording.snapshot(way)
-            if snapshot is not None and (
-                kept := _read_call(recording, way, snapshot, path, text, target)
-            ):
-                return kept
+            if (call := _read_call(recording, way, path, program)) is not None:
+                return call
     return None
 
 
@@ -103,9 +101,13 @@ def _is_of(recording: ProgramRecording, way: Table, path: Path, qualname: str) -
 
 
 def _read_call(
-    recording: ProgramRecording, way: Table, snapshot: Path, path: Path, text: str, target: Target
+    recording: ProgramRecording, way: Table, path: Path, program: Program
 ) -> RecordedCall | None:
-    """None for a snapshot of another version, or one that was damaged: slices are left."""
+    """None without a snapshot, or for one of another version or that was damaged: slices are
+    left."""
+    snapshot = recording.snapshot(way)
+    if snapshot is None:
+        return None
     try:
         header = format.read(snapshot).header
         home = Home(
@@ -119,7 +121,6 @@ def _read_call(
         setting = {name: value for name, value in way["setting"].items() if name in SETTINGS}
     except (OSError, format.Unreadable, KernelLspError, KeyError, TypeError, AttributeError):
         return None
-    program = Program(source=text, entry=target.qualname, kind=target.kind, home=home)
     workload = Workload(
         name=str(way.get("name") or recording.program),
         origin=WorkloadOrigin.RECORDED,
@@ -127,7 +128,7 @@ def _read_call(
         training=way.get("training"),
         setting=Setting(**setting),
     )
-    return RecordedCall(program=program, workload=workload)
+    return RecordedCall(program=replace(program, home=home), workload=workload)
 
 
 def _is_on_gpu(spec: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,15 +151,14 @@ class Pipeline:
             async with turn():
                 working = open_target(prepared, bench, gate, self.settings, report)
                 one = await stack.enter_async_context(working)
-                if outcome is None and not (job.search and job.search.mode in MODEL_ALONE):
+                if outcome is None and not _asks_model_alone(job.search):
                     outcome = await self._quick(one, report)
                     self._keep(prepared, bench, outcome, model=False)
             if plan is not None:
                 outcome = await self._deeper(one, plan, outcome, report, turn)
+                # A model that failed is asked again next time.
                 if job.search or (outcome.search and not outcome.search.notes):
-                    self._keep(
-                        prepared, bench, outcome
-                    )  # a model that failed is asked again next time
+                    self._keep(prepared, bench, outcome)
         assert outcome is not None
         return outcome
 
@@ -177,30 +176,24 @@ class Pipeline:
         self, one: Opened, plan: SearchPlan, quick: Outcome | None, report: Report, turn: Turn
     ) -> Outcome:
         """The quick outcome with what a deeper search has found, best first."""
-        from kernel_lsp.pipeline import (
-            deep,
-        )  # archives and models: not for a job that needs neither
+        # Archives and models: not for a job that needs neither.
+        from kernel_lsp.pipeline import deep
 
-        seeds = quick.proposals if quick and plan.mode not in MODEL_ALONE else ()
+        seeds = quick.proposals if quick and not _asks_model_alone(plan) else ()
         try:
             found, summary = await deep.run(one, plan, seeds, self.settings, report, turn)
         except KernelLspError as error:
             if one.prepared.job.search is not None or quick is None:
                 raise
-            report(
-                Progress(phase="search", message=str(error))
-            )  # nobody asked for more than the quick one
+            # Nobody asked for more than the quick one.
+            report(Progress(phase="search", message=str(error)))
             return quick
-        if (
-            quick is None and not found
-        ):  # no model could be asked: better the quick search than nothing
+        if quick is None and not found:
+            # No model could be asked: better the quick search than nothing.
             async with turn():
                 quick = await self._quick(one, report)
-        every = {
-            proposal.id: proposal for proposal in (*(quick.proposals if quick else ()), *found)
-        }
-        ranked = tuple(sorted(every.values(), key=rank))
-        return replace(await _outcome(one, ranked), search=summary)
+        every = _ranked((*quick.proposals, *found) if quick else found)
+        return replace(await _outcome(one, every), search=summary)
 
     def _keep(
         self, prepared: PreparedJob, bench: JobBench, outcome: Outcome, *, model: bool = True
@@ -356,6 +349,16 @@ def _place_lines(outcome: Outcome, prepared: PreparedJob) -> Outcome:
         return outcome
     misses = places.place_misses(outcome.misses, prepared.program.source, prepared.snapshot.text)
     return replace(outcome, misses=misses)
+
+
+def _asks_model_alone(plan: SearchPlan | None) -> bool:
+    return plan is not None and plan.mode in MODEL_ALONE
+
+
+def _ranked(proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
+    """Best first, the last of those with one id."""
+    by_id = {proposal.id: proposal for proposal in proposals}
+    return tuple(sorted(by_id.values(), key=rank))
 
 
 async def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:

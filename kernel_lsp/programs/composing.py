@@ -159,34 +159,39 @@ def _patch(one: ProgramTarget, original: str, workspace: Workspace) -> str:
 def _with_patches(variant: ProgramVariant, workspace: Workspace) -> ProgramVariant:
     """Rewrites of installed packages as patch modules. Where no script of the workspace runs
     first, their texts stay, and are served to the runs."""
-    place = workspace.place
-    texts, before, patches = dict(variant.texts), dict(variant.before), {}
-    composed, notes = list(variant.composed), []
-    for path in [path for path in variant.texts if not store.is_own(path, workspace.root)]:
-        mine = [one for one in composed if one.path == path]
-        library = store.library_of(path, mine[0].module)
+    installed = [path for path in variant.texts if not store.is_own(path, workspace.root)]
+    for path in installed:
         try:
-            made = store.files(place, library, before[path], texts[path])
+            variant = _with_patch(variant, path, workspace.place)
         except PatchError as error:
-            notes.append(str(error))
-            composed = [one for one in composed if one.path != path]
-            del texts[path]
-            continue
-        patches[path] = place.file(library)
-        script = texts.get(place.script) if place.script is not None else None
-        texts |= made
-        if place.script is not None:
-            del texts[path]
-            if script is not None:  # another edit has changed it
-                texts[place.script] = store.with_line(script) or script
-    for path in texts:
-        if path not in before and path.is_file():
-            before[path] = read_source(path).text
+            variant = _without(variant, path, str(error))
+    fresh = [path for path in variant.texts if path not in variant.before and path.is_file()]
+    before = {**variant.before, **{path: read_source(path).text for path in fresh}}
+    return replace(variant, before={path: before[path] for path in variant.texts if path in before})
+
+
+def _with_patch(variant: ProgramVariant, path: Path, place: Place) -> ProgramVariant:
+    """Raises PatchError."""
+    module = next(one.module for one in variant.composed if one.path == path)
+    library = store.library_of(path, module)
+    texts = {
+        **variant.texts,
+        **store.files(place, library, variant.before[path], variant.texts[path]),
+    }
+    if place.script is not None:
+        del texts[path]
+        changed = variant.texts.get(place.script)  # by another edit
+        if changed is not None:
+            texts[place.script] = store.with_line(changed) or changed
+    patches = {**variant.patches, path: place.file(library)}
+    return replace(variant, texts=texts, patches=patches)
+
+
+def _without(variant: ProgramVariant, path: Path, why: str) -> ProgramVariant:
+    """The variant without the rewrites of one file."""
     return replace(
         variant,
-        texts=texts,
-        before={path: before[path] for path in texts if path in before},
-        composed=tuple(composed),
-        patches=patches,
-        notes=tuple(notes),
+        texts={other: text for other, text in variant.texts.items() if other != path},
+        composed=tuple(one for one in variant.composed if one.path != path),
+        notes=(*variant.notes, why),
     )

@@ -29,7 +29,7 @@ from kernel_lsp.hostclient import HostClient
 from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp
 from kernel_lsp.presenter.items import Hint
-from kernel_lsp.records import Event, Job, Snapshot
+from kernel_lsp.records import Event, Job, Snapshot, Target
 from kernel_lsp.server.abilities import Abilities
 from kernel_lsp.server.protocol import Protocol, strict_converter
 from kernel_lsp.session import Dismissal, Document, EditorSession, How
@@ -369,8 +369,7 @@ class KernelServer(LanguageServer):
         if document is None:
             return
         await self._remember(document.folder)
-        measurable = (t for t in document.analysis.targets if t.qualname in document.measurable)
-        unknown = [target for target in measurable if self._is_unknown(target.fingerprint)]
+        unknown = self._unknown_targets(document)
         if not unknown or not self.trusted:
             return
         settings = self.settings(document.folder)
@@ -390,6 +389,11 @@ class KernelServer(LanguageServer):
         if any(outcome is not None for outcome in outcomes):
             self.record(self.session.observe(uri, "open"))
             self.shown_changed(uri)
+
+    def _unknown_targets(self, document: Document) -> list[Target]:
+        """Those that could be measured and of which nothing is known."""
+        measurable = (t for t in document.analysis.targets if t.qualname in document.measurable)
+        return [target for target in measurable if self._is_unknown(target.fingerprint)]
 
     def _is_unknown(self, fingerprint: str) -> bool:
         """Whether neither this session nor what the host was asked knows the target."""

@@ -3,6 +3,8 @@ gradients."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer.kernel_forms.pieces import Draw, KernelForm, function, loop
 from trainer.kernel_forms.row_pieces import (
     AT,
@@ -17,39 +19,54 @@ from trainer.kernel_forms.row_pieces import (
     passing,
 )
 
+CENTERED = "c = tl.where(mask, x - mean, 0.0)"
 
-def _norm(whole: bool, layer: bool, once: bool, first: str, read: str, write: str) -> list[str]:
-    """``first`` reads a row for the first time, ``read`` again; its statistics at once or one by
-    one."""
-    if whole and layer:
-        body = [
-            *WHOLE,
-            first,
-            "mean = tl.sum(x, axis=0) / columns",
-            "c = tl.where(mask, x - mean, 0.0)",
-        ]
-        return [*body, "scale = tl.rsqrt(tl.sum(c * c, axis=0) / columns + 1e-5)", write]
-    if whole:
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RowNorm:
+    """How the statistics of a row are taken."""
+
+    layer: bool
+    """Its mean as well as its scale."""
+    whole: bool
+    """The row is one block."""
+    once: bool
+    """One pass over the blocks of a row gives all statistics."""
+
+    def body(self, first: str, read: str, write: str) -> list[str]:
+        """``first`` reads a row for the first time, ``read`` again."""
+        if self.whole:
+            return [*WHOLE, first, *self._of_block(), write]
+        if self.layer and not self.once:
+            return [
+                "total = 0.0",
+                passing(first, "total += tl.sum(x, axis=0)"),
+                "mean = total / columns",
+                "spread = 0.0",
+                passing(read, CENTERED, "spread += tl.sum(c * c, axis=0)"),
+                "scale = tl.rsqrt(spread / columns + 1e-5)",
+                passing(read, write),
+            ]
+        layer = self.layer
+        added = ["total += x"] * layer + ["squares += x * x"]
+        less = " - mean * mean" * layer
         return [
-            *WHOLE,
-            first,
-            "scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / columns + 1e-5)",
-            write,
+            *["total = tl.zeros((BLOCK,), dtype=tl.float32)"] * layer,
+            "squares = tl.zeros((BLOCK,), dtype=tl.float32)",
+            passing(first, *added),
+            *["mean = tl.sum(total, axis=0) / columns"] * layer,
+            f"scale = tl.rsqrt(tl.sum(squares, axis=0) / columns{less} + 1e-5)",
+            passing(read, write),
         ]
-    if layer and not once:
-        body = ["total = 0.0", passing(first, "total += tl.sum(x, axis=0)")]
-        body += ["mean = total / columns", "spread = 0.0"]
-        body += [
-            passing(read, "c = tl.where(mask, x - mean, 0.0)", "spread += tl.sum(c * c, axis=0)")
+
+    def _of_block(self) -> list[str]:
+        if not self.layer:
+            return ["scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / columns + 1e-5)"]
+        return [
+            "mean = tl.sum(x, axis=0) / columns",
+            CENTERED,
+            "scale = tl.rsqrt(tl.sum(c * c, axis=0) / columns + 1e-5)",
         ]
-        return [*body, "scale = tl.rsqrt(spread / columns + 1e-5)", passing(read, write)]
-    body = ["total = tl.zeros((BLOCK,), dtype=tl.float32)"] * layer
-    added = ["total += x"] * layer + ["squares += x * x"]
-    body += ["squares = tl.zeros((BLOCK,), dtype=tl.float32)", passing(first, *added)]
-    body += ["mean = tl.sum(total, axis=0) / columns"] * layer
-    less = " - mean * mean" * layer
-    body += [f"scale = tl.rsqrt(tl.sum(squares, axis=0) / columns{less} + 1e-5)"]
-    return [*body, passing(read, write)]
 
 
 def norm_weighted(d: Draw) -> KernelForm:
@@ -64,7 +81,8 @@ def norm_weighted(d: Draw) -> KernelForm:
     parameters = loads(*names[names.index("w") :], at="column")
     scaled = "x * scale * w" if not layer else "(x - mean) * scale * w" + " + b" * bias
     write = f"tl.store(out_ptr + {AT}, {scaled}, mask=mask)"
-    body = _norm(whole, layer, once, read + keep, read, parameters + write)
+    norm = _RowNorm(layer=layer, whole=whole, once=once)
+    body = norm.body(read + keep, read, parameters + write)
     sizes = d.shape(*(NARROW if whole else SIZES))
     added_up = "(x + r)" if residual else "x"
     plain = f"(lambda v: v * torch.rsqrt((v * v).mean(1, True) + 1e-5) * w)({added_up})"

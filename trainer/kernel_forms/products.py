@@ -89,6 +89,10 @@ STEPPING = loop(
 )
 
 
+def _strides(name: str, turned: bool) -> str:
+    return ", ".join(f"{name}.stride({dim})" for dim in ((1, 0) if turned else (0, 1)))
+
+
 def product_laid_out(d: Draw) -> KernelForm:
     """Either factor may lie transposed; pointers step along, strides are arguments, the grid is a
     line."""
@@ -103,11 +107,7 @@ def product_laid_out(d: Draw) -> KernelForm:
         "b": both(lambda s: (s[2], s[1]) if turned_b else (s[1], s[2]), size),
         **({"bias": both(lambda s: (s[2],), size)} if bias else {}),
     }
-    strides = ", ".join(
-        f"{name}.stride({i})"
-        for name, turned in (("a", turned_a), ("b", turned_b))
-        for i in ((1, 0) if turned else (0, 1))
-    )
+    strides = f"{_strides('a', turned_a)}, {_strides('b', turned_b)}"
     plain = f"{'a.t()' if turned_a else 'a'} @ {'b.t()' if turned_b else 'b'}" + " + bias" * bias
     return KernelForm(
         kernel=function(

@@ -7,6 +7,8 @@ training. Standard library."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 VERSION = "compact/1"
 PAD, END = "<pad>", "<end>"
 LARGEST, DIVISIBLE, EXACT, EXPONENTS, SHARES, GAIN_STEPS = 40, 6, 16, 24, 16, 48
@@ -94,21 +96,30 @@ area reflect replicate circular constant mean sum batchmean valid same floor tru
 """)
 
 
+def _numbered(stem: str, numbers: Iterable[object]) -> list[str]:
+    return [f"{stem}{number}" for number in numbers]
+
+
+def _references(sign: str, count: int) -> list[str]:
+    """Names of numbered things where they are introduced, and where they are meant."""
+    return [f"{sign}{place}{end}" for end in (":", "") for place in range(count)]
+
+
 def _build() -> tuple[str, ...]:
     numbered = [
-        *(f"p{power}" for power in ("-", *range(LARGEST + 1))),
+        *_numbered("p", ("-", *range(LARGEST + 1))),
         *(f"d{power}.{quarter}" for power in range(1, LARGEST + 1) for quarter in range(4)),
-        *(f"x{mark}" for mark in range(DIVISIBLE + 1)),
-        *(f"i{whole}" for whole in range(-EXACT, EXACT + 1)),
-        *(f"e{power}" for power in range(-EXPONENTS, EXPONENTS + 1)),
-        *(f"b{share}" for share in ("-", *range(SHARES + 1))),
-        *(f"g{step}" for step in ("-", *range(-GAIN_STEPS, GAIN_STEPS + 1))),
-        *(f"o{place}" for place in range(MAX_CHOICES)),
-        *(f"%{place}{end}" for end in (":", "") for place in range(MAX_OPERATIONS)),
-        *(f"@{place}{end}" for end in (":", "") for place in range(MAX_SITES)),
-        *(f"K{place}{end}" for end in (":", "") for place in range(MAX_SKILLS)),
-        *(f"P{place}{end}" for end in (":", "") for place in range(MAX_SPACES)),
-        *(f"~{letter}" for letter in ("", *LETTERS)),
+        *_numbered("x", range(DIVISIBLE + 1)),
+        *_numbered("i", range(-EXACT, EXACT + 1)),
+        *_numbered("e", range(-EXPONENTS, EXPONENTS + 1)),
+        *_numbered("b", ("-", *range(SHARES + 1))),
+        *_numbered("g", ("-", *range(-GAIN_STEPS, GAIN_STEPS + 1))),
+        *_numbered("o", range(MAX_CHOICES)),
+        *_references("%", MAX_OPERATIONS),
+        *_references("@", MAX_SITES),
+        *_references("K", MAX_SKILLS),
+        *_references("P", MAX_SPACES),
+        *_numbered("~", ("", *LETTERS)),
     ]
     names = (*_DTYPES, *_OPERATORS, *_SKILL_WORDS, *_PARAMETERS, *_VALUES)
     return tuple(dict.fromkeys((PAD, END, *_STRUCTURE, *numbered, *names)))

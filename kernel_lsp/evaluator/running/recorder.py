@@ -153,20 +153,29 @@ def _resources(name: str, compiled: Any) -> dict[str, Any]:
 def _describe(python: Any, name: str, value: Any) -> dict[str, Any] | None:
     """{"type", "constant"?, "aligned"?} of one argument; None when it cannot be described."""
     if "constexpr" in str(inspect.signature(python).parameters[name].annotation):
-        value = getattr(value, "value", value)
-        if isinstance(value, PLAIN):
-            return {"type": "constexpr", "constant": value}
-        return (
-            {"type": "constexpr", "dtype": str(value)} if type(value).__name__ == "dtype" else None
-        )
+        return _describe_constexpr(getattr(value, "value", value))
     if isinstance(value, torch.Tensor):
         pointer = POINTERS.get(value.dtype)
         return {"type": pointer, "aligned": value.data_ptr() % 16 == 0} if pointer else None
     if type(value).__name__ == "TensorDescriptor":  # older Tritons have none
         pointer, block = POINTERS.get(value.base.dtype), ",".join(map(str, value.block_shape))
         return {"type": f"tensordesc<{pointer[1:]}[{block}]>"} if pointer else None
-    if value is None or value is True or value is False:
-        return {"type": "constexpr", "constant": value} if value is None else {"type": "i1"}
+    return _describe_number(value)
+
+
+def _describe_constexpr(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, PLAIN):
+        return {"type": "constexpr", "constant": value}
+    if type(value).__name__ == "dtype":
+        return {"type": "constexpr", "dtype": str(value)}
+    return None
+
+
+def _describe_number(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return {"type": "constexpr", "constant": None}
+    if isinstance(value, bool):
+        return {"type": "i1"}
     if isinstance(value, int):
         if value == 1:  # Triton specializes a one
             return {"type": "constexpr", "constant": 1}

@@ -232,9 +232,8 @@ class InterleavedRounds:
             if number % RARELY == 0:
                 self._note_peak(measured, name, drawn)
             sample, output = self._sample(name, *drawn)
-            norms[name] = norms_of(
-                output
-            )  # of all: what runs before a call is the same for every provider
+            # Of all outputs: what runs before a call is the same for every provider.
+            norms[name] = norms_of(output)
             if name == "candidate":
                 self._keep(measured, number, checks, drawn, output)
                 if "eager" in norms:
@@ -247,9 +246,17 @@ class InterleavedRounds:
             measured.outside_ms[name].append(sample.outside_ms)
         if early is not None and "eager" in norms:
             self._keep_worst(measured, norms, drawn, early)
-        for (
-            name
-        ) in order:  # apart from the samples: keeping an output leaves the host's caches cold
+        self._time_launches(measured, number, order, drawn)
+
+    def _time_launches(
+        self,
+        measured: MeasuredRounds,
+        number: int,
+        order: Sequence[str],
+        drawn: tuple[int, float, int],
+    ) -> None:
+        """Apart from the samples: keeping an output leaves the host's caches cold."""
+        for name in order:
             if number < PROBES or name in self._launch_bound or number % RARELY == 0:
                 launch = self._launch(name, *drawn)
                 if launch is not None:

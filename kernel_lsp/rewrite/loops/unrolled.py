@@ -138,16 +138,12 @@ def _loop(
     walks = tuple(dict.fromkeys(reading.walk for reading in readings))
     readers = [order[start] for start in readings[0].starts]
     order = _without_constants(order, readers, walks, values)
-    position = {node: index for index, node in enumerate(order)}
-    if any(node not in position for node in readers):
+    starts = _places(readers, order)
+    if len({after - before for before, after in itertools.pairwise(starts)}) != 1:
         return None
-    starts = [position[node] for node in readers]
     size = starts[1] - starts[0]
-    if any(after - before != size for before, after in itertools.pairwise(starts)):
-        return None
-    for ahead in range(
-        min(size, starts[0] + 1)
-    ):  # operations on the state alone may come first in a step
+    # Operations on the state alone may come first in a step.
+    for ahead in range(min(size, starts[0] + 1)):
         steps = [tuple(order[start - ahead : start - ahead + size]) for start in starts]
         if len(steps[-1]) < size or any(has_effect(n) or is_random(n) for n in steps[1]):
             continue
@@ -158,6 +154,13 @@ def _loop(
                 steps=tuple(steps), walks=walks, carried=carried, listed=listed, final=final
             )
     return None
+
+
+def _places(readers: Sequence[fx.Node], order: Sequence[fx.Node]) -> list[int]:
+    """Where the readers stand; none where one is missing."""
+    position = {node: index for index, node in enumerate(order)}
+    found = [position[node] for node in readers if node in position]
+    return found if len(found) == len(readers) else []
 
 
 def _without_constants(
@@ -176,6 +179,11 @@ def _without_constants(
     first, last = order.index(readers[1]), order.index(readers[-1])
     constant = {values[node] for node in order[first:last] if node not in changing}
     return [node for node in order if node not in slices and values[node] not in constant]
+
+
+def _share_a_slice(walks: Sequence[SliceWalk], step: int) -> bool:
+    read = [node for walk in walks for node in walk.slices[step]]
+    return len(set(read)) < len(read)
 
 
 def _carried_states(
@@ -200,9 +208,7 @@ def _carried_states(
 
     initial: dict[int, int] = {}
     pattern = calls(1)
-    if len({node for walk in walks for node in walk.slices[1]}) < sum(
-        len(walk.slices[1]) for walk in walks
-    ):
+    if _share_a_slice(walks, 1):
         return None  # which of two walks step 1 reads is not certain
     if not all(_agree(calls(t), pattern, None) for t in range(2, len(steps))):
         return None

@@ -107,45 +107,54 @@ class ProfilerRun:
 def summarize(events: list[Any]) -> dict[str, Any]:
     """``events``: torch.profiler's FunctionEvents of one step."""
     on_gpu = any(event.kernels for event in events)
-    made_by: dict[tuple[int, int], list[Any]] = {}
-    for event in sorted(events, key=lambda event: float(event.time_range.start)):
-        if event.sequence_nr >= 0 and not _backward(event):
-            made_by.setdefault((event.thread, event.sequence_nr), []).append(event)
+    made_by = _forward_events(events)
     rows: dict[tuple[tuple[str, ...], str], float] = {}
-    calls: dict[tuple[str, ...], int] = {}
     total = 0.0
     for event in events:
-        if event.name.startswith(MARK) and not _is_on_device(event):
-            ranges = _ranges(event)
-            if len(ranges) == len(
-                _all_ranges(event)
-            ):  # not one inside of another of the same target
-                calls[ranges] = calls.get(ranges, 0) + 1
-        taken = (
-            sum(float(kernel.duration) for kernel in event.kernels)
-            if on_gpu
-            else 0.0
-            if _is_on_device(event)
-            else float(event.self_cpu_time_total)
-        )
-        if taken <= 0:
-            continue
-        total += taken
-        place = _place(event, made_by)
-        rows[place] = rows.get(place, 0.0) + taken
-    found = [
-        {"ranges": [json.loads(one) for one in ranges], "kind": kind, "us": us}
-        for (ranges, kind), us in sorted(rows.items(), key=lambda row: -row[1])
-    ]
-    counted = [
-        {"ranges": [json.loads(one) for one in ranges], "calls": n} for ranges, n in calls.items()
-    ]
+        taken = _taken_us(event, on_gpu)
+        if taken > 0:
+            total += taken
+            place = _place(event, made_by)
+            rows[place] = rows.get(place, 0.0) + taken
     return {
         "device": "cuda" if on_gpu else "cpu",
         "total_us": total,
-        "rows": found,
-        "calls": counted,
+        "rows": [
+            {"ranges": [json.loads(one) for one in ranges], "kind": kind, "us": us}
+            for (ranges, kind), us in sorted(rows.items(), key=lambda row: -row[1])
+        ],
+        "calls": [
+            {"ranges": [json.loads(one) for one in ranges], "calls": count}
+            for ranges, count in _calls(events).items()
+        ],
     }
+
+
+def _forward_events(events: list[Any]) -> dict[tuple[int, int], list[Any]]:
+    """Thread and sequence number of autograd -> the events there, in the order of time."""
+    found: dict[tuple[int, int], list[Any]] = {}
+    for event in sorted(events, key=lambda event: float(event.time_range.start)):
+        if event.sequence_nr >= 0 and not _backward(event):
+            found.setdefault((event.thread, event.sequence_nr), []).append(event)
+    return found
+
+
+def _calls(events: list[Any]) -> dict[tuple[str, ...], int]:
+    """Of each chain of ranges, without those inside of another of the same target."""
+    found: dict[tuple[str, ...], int] = {}
+    for event in events:
+        if event.name.startswith(MARK) and not _is_on_device(event):
+            ranges = _ranges(event)
+            if len(ranges) == len(_all_ranges(event)):
+                found[ranges] = found.get(ranges, 0) + 1
+    return found
+
+
+def _taken_us(event: Any, on_gpu: bool) -> float:
+    """What the event itself has taken of the device's time."""
+    if on_gpu:
+        return sum(float(kernel.duration) for kernel in event.kernels)
+    return 0.0 if _is_on_device(event) else float(event.self_cpu_time_total)
 
 
 def _place(event: Any, made_by: dict[tuple[int, int], list[Any]]) -> tuple[tuple[str, ...], str]:

@@ -81,6 +81,15 @@ def order_of(node: fx.Node) -> list[int]:
     return [int(size) - 1 for size in made.shape]
 
 
+def _divide(label: Label, size: int, product: int) -> tuple[Label, Label] | None:
+    """The label in two, the outer of which makes a size of the product; None where it cannot be."""
+    outer, rest = divmod(size, product)
+    if rest or label.size % outer:
+        return None
+    label.parts = Label(outer), Label(label.size // outer)
+    return label.parts
+
+
 def regroup_dims(dims: Dims, shape: Sequence[int]) -> Dims | None:
     """The same labels in dimensions of these sizes; a label across two of them is divided."""
     rest, found = list(flat(dims)), list[Dim]()
@@ -90,10 +99,10 @@ def regroup_dims(dims: Dims, shape: Sequence[int]) -> Dims | None:
             if not rest or (label := rest.pop(0)).size == 0:
                 return None
             if product * label.size > size:
-                if size % product or label.size % (size // product):
+                parts = _divide(label, size, product)
+                if parts is None:
                     return None
-                label.parts = Label(size // product), Label(label.size * product // size)
-                label, other = label.parts
+                label, other = parts
                 rest.insert(0, other)
             run.append(label)
             product *= label.size

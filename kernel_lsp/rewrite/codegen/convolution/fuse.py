@@ -86,14 +86,10 @@ def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
         }
     block = max(16, next_power_of_two(facts.out_channels // facts.groups))
     channels = block if tail.all_channels else min(128, block)
-    deep = gathers(facts) and facts.depth > 32 and channels >= 64
-    pixels = 256 if deep and channels == 64 else 64 if channels > 128 else 128
     found: dict[str, list[Any]] = {
         "way": [way for way in ways(facts) if way != "library" or tail.work],
         "precision": precisions(facts),
-        "BLOCK_PIXELS": list(dict.fromkeys([pixels, max(64, pixels // 2)]))
-        if gathers(facts)
-        else [pixels],
+        "BLOCK_PIXELS": _pixel_blocks(facts, channels),
         "BLOCK_CHANNELS": [channels],
         "BLOCK_K": [block_k(facts)],
         "num_warps": _warps(facts, channels),
@@ -103,6 +99,14 @@ def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
         alone = gathers(facts) and facts.depth <= block_k(facts)
         found["whole_windows"] = [False, True] if alone else [True]
     return _cheapest_first(facts, tail, found)
+
+
+def _pixel_blocks(facts: Conv, channels: int) -> list[int]:
+    if not gathers(facts):
+        return [64 if channels > 128 else 128]
+    if channels > 128:
+        return [64]
+    return [256, 128] if channels == 64 and facts.depth > 32 else [128, 64]
 
 
 def _warps(facts: Conv, channels: int) -> list[int]:

@@ -71,6 +71,15 @@ def _flat(axes: Sequence[str], sizes: Sequence[str]) -> str:
     return " + ".join(parts)
 
 
+def _turn(counts: Sequence[str], position: int) -> str:
+    """Which tap along one axis a step is, as source."""
+    if counts[position] == "1":
+        return "0"
+    later = " * ".join(text for text in counts[position + 1 :] if text != "1")
+    turn = f"step // ({later})" if " " in later else f"step // {later}" if later else "step"
+    return f"{turn} % {counts[position]}"
+
+
 def steps(conv: Conv, axes: Sequence[str]) -> tuple[str, list[str]]:
     """How many taps a phase has, as source; and for ``step`` the lines that find the tap and its
     inputs."""
@@ -81,13 +90,10 @@ def steps(conv: Conv, axes: Sequence[str]) -> tuple[str, list[str]]:
     every = " * ".join(text for text in counts if text != "1") or "1"
     lines, taps = list[str](), list[str]()
     for position, axis in enumerate(axes):
-        later = " * ".join(text for text in counts[position + 1 :] if text != "1")
-        turn = f"step // ({later})" if " " in later else f"step // {later}" if later else "step"
-        turn = "0" if counts[position] == "1" else f"{turn} % {counts[position]}"
         step, stretch = conv.phases[position], conv.dilation[position]
         lead = f"shift_{axis} // {step}" if step > 1 else str(conv.before[position])
         lines += [
-            f"turn_{axis} = {turn}",
+            f"turn_{axis} = {_turn(counts, position)}",
             f"{axis} = (in_{axis} + {lead} - "
             f"turn_{axis}{f' * {stretch}' if stretch > 1 else ''})[None, :]",
         ]

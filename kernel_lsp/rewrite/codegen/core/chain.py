@@ -82,10 +82,9 @@ def before(
 ) -> list[fx.Node]:
     """Pointwise producers of ``root``, itself included, that only ``readers`` and they themselves
     read."""
-    shape = root.meta["val"].shape
     banned: set[fx.Node] = set()
     while True:
-        group = _producers(graph, root, set(readers), shape, banned)
+        group = _producers(graph, root, set(readers), banned)
         odd = {
             n for n in group for _, a in argument_nodes(n) if a not in group and locate(a) is None
         }
@@ -95,8 +94,9 @@ def before(
 
 
 def _producers(
-    graph: Graph, root: fx.Node, readers: set[fx.Node], shape: Sequence[int], banned: set[fx.Node]
+    graph: Graph, root: fx.Node, readers: set[fx.Node], banned: set[fx.Node]
 ) -> set[fx.Node]:
+    shape = root.meta["val"].shape
     group: set[fx.Node] = set()
     todo = [root]
     while todo and len(group) < MAX_NODES:

@@ -85,8 +85,12 @@ def pointwise_matches(graph: Graph) -> list[Match]:
 
 def _is_chain(match: Match, parts: dict[str, str]) -> bool:
     """More than the two parts of one glu, which is a single kernel in eager."""
-    real = [node.name for node in match.nodes if not is_identity(node) or strides.is_copy(node)]
-    return len({parts.get(name, name) for name in real}) > 1
+    return len({parts.get(node.name, node.name) for node in _real(match.nodes)}) > 1
+
+
+def _real(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """Those that compute or move something."""
+    return [node for node in nodes if not is_identity(node) or strides.is_copy(node)]
 
 
 def _restore_glu(graph: Graph, match: Match, parts: dict[str, str]) -> Match:
@@ -116,13 +120,12 @@ def demanded_match(
     graph: Graph, nodes: Sequence[fx.Node], space: RegionShape, *, alone: bool = False
 ) -> Match | None:
     """The same; None when there is nothing to fuse. Raises Unsupported."""
-    real = [node for node in nodes if not is_identity(node) or strides.is_copy(node)]
+    real = _real(nodes)
     if not nodes or (len(real) < 2 and not alone):
         return None
     lowered = lower(graph, nodes, space, "fused", any_layout=True)
-    if graph.gradients and lowered.order[-1:] == (
-        0,
-    ):  # the batch: its sums are made within one block
+    is_batch_last = lowered.order[-1:] == (0,)
+    if graph.gradients and is_batch_last:  # its sums are made within one block
         raise Unsupported("its backward would sum over a transposed batch")
     if not lowered.inputs or not lowered.outputs:
         return None
@@ -173,9 +176,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
     template = template_for(lowered.region, space)
-    defaults = {name: choices[0] for name, choices in template.parameters.items()}
-    known = {name: value for name, value in choice.items() if name in defaults}
-    kernel = _generate_named(graph, nodes, space, template, {**defaults, **known})
+    kernel = _generate_named(graph, nodes, space, template, _complete(choice, template))
     if graph.gradients:
         backward.require_constants(graph, lowered)
     inputs = [_insert_view(graph, lowered, node, before) for node in lowered.inputs]
@@ -186,6 +187,12 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     graph.caveat(
         "intermediate results stay in float32; eager rounds each of them to the tensor's dtype"
     )
+
+
+def _complete(choice: dict[str, Any], template: Template) -> dict[str, Any]:
+    """Of every parameter of the template the chosen value, or its default."""
+    offered = template.parameters.items()
+    return {name: choice.get(name, choices[0]) for name, choices in offered}
 
 
 def _insert_view(graph: Graph, lowered: LoweredRegion, node: fx.Node, before: fx.Node) -> fx.Node:

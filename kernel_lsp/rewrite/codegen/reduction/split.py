@@ -108,18 +108,7 @@ def _final_kernel(region: Region, reductions: list[Value]) -> tuple[str, list[st
     body.lines += _row_line(region)
     body.add("chunks = tl.arange(0, MAX_CHUNKS)")
     body.add("present = chunks < n_chunks  # absent chunks weigh nothing")
-    slot = 0
-    for value in reductions:
-        lanes = []
-        for suffix, identity in LANES[value.op]:
-            where = f"{_partial(region, reductions, slot)} + chunks"
-            lanes.append(
-                body.assign(
-                    f"partial_{suffix}", f"tl.load({where}, mask=present, other={identity})"
-                )
-            )
-            slot += 1
-        close(body, value, accumulate.finish(body, value, tuple(lanes), CHUNKS))
+    _combine_partials(body, region, reductions)
     full = [output for output in region.outputs if not output.rowwise]
     for output in region.outputs:
         if output.rowwise:
@@ -146,6 +135,19 @@ def _final_kernel(region: Region, reductions: list[Value]) -> tuple[str, list[st
         " and writes one block of it." if full else "."
     )
     return source.kernel_text(f"_{region.name}_kernel", header, doc, body.lines), header
+
+
+def _combine_partials(body: Body, region: Region, reductions: list[Value]) -> None:
+    """Each reduction's value, from what the chunks came to."""
+    slot = 0
+    for value in reductions:
+        partials = []
+        for suffix, identity in LANES[value.op]:
+            where = f"{_partial(region, reductions, slot)} + chunks"
+            load = f"tl.load({where}, mask=present, other={identity})"
+            partials.append(body.assign(f"partial_{suffix}", load))
+            slot += 1
+        close(body, value, accumulate.finish(body, value, tuple(partials), CHUNKS))
 
 
 def _partial(region: Region, reductions: list[Value], slot: int) -> str:
