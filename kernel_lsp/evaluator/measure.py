@@ -188,7 +188,9 @@ async def _start_party(
     await _ask_timer(timer, "import", request.budget.load_s, compiler=compile_s > 0)
     await _open_driver(request, sandbox, timer)
     session = await get_session()
-    timer.notes = await make_baselines(request, timer, session, compile_s)
+    made = await make_baselines(request, timer, session, compile_s, header=sandbox.wants_header)
+    timer.notes = list(made["notes"])
+    await sandbox.keep_header(made["header"])
     return timer, session
 
 
@@ -206,9 +208,15 @@ async def _open_driver(request: EvaluationRequest, sandbox: Sandbox, timer: Part
 
 
 async def make_baselines(
-    request: EvaluationRequest, timer: Party, session: JudgeSession, compile_s: float
-) -> list[str]:
-    """What could not be had, in words for the evidence."""
+    request: EvaluationRequest,
+    timer: Party,
+    session: JudgeSession,
+    compile_s: float,
+    *,
+    header: bool = False,
+) -> dict[str, Any]:
+    """``notes``: what could not be had, in words for the evidence; ``header``: whether one was
+    compiled (compiling.py), which is only done where it is asked for."""
     sealed, blobs = await ask_judge(session.judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
     arguments = {key: sealed[key] for key in ("sets", "state")}
@@ -222,11 +230,12 @@ async def make_baselines(
         workload=request.workload,
         grad=session.opened["grad"],
         compile_s=compile_s,
+        header=header,
         conduct=session.opened["conduct"],
         seeds=sealed["seeds"],
         **joined,
     )
-    return list(reply["notes"])
+    return reply
 
 
 async def renew(request: EvaluationRequest, ready: Ready, session: JudgeSession) -> None:

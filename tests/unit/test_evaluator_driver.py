@@ -69,7 +69,7 @@ def has_amx() -> bool:
 
 
 def keep(store: CompiledKernels, key: str, name: str, scratch: Path) -> None:
-    (scratch / "inductor").mkdir(parents=True)
+    (scratch / "inductor").mkdir(parents=True, exist_ok=True)
     (scratch / "inductor" / name).write_bytes(b"code")
     store.take_in(key, scratch)
 
@@ -121,6 +121,35 @@ async def test_nobody_is_asked_who_needs_none(changes: dict[str, Any], tmp_path:
 
 async def test_without_a_store_nothing_is_built_ahead() -> None:
     assert (await opened(request(), None, built=True))[0] == []
+
+
+async def compiled(store: CompiledKernels, reference: str) -> set[str] | None:
+    """The headers that a timer finds; one that is asked for is compiled. None: not asked for."""
+    asked = request()
+    asked = replace(asked, reference=replace(asked.reference, source=reference))
+    async with Sandbox(asked, store=store) as sandbox:
+        folder, wanted = sandbox._folder("timer"), sandbox.wants_header
+        headers = folder / "headers"
+        headers.mkdir()
+        store.lay_out(sandbox._header_key, folder)
+        found = {path.name for path in headers.iterdir()}
+        if wanted:
+            (headers / "common.h.gch").write_bytes(b"the same for all kernels")
+        await sandbox.keep_header(made=wanted)
+        keep(store, sandbox._baselines_key, "baseline.so", folder)
+        assert names(store, sandbox._baselines_key) == {"baseline.so"}
+        assert not (store.folder / sandbox._baselines_key / "headers").exists()
+        return found if wanted else None
+
+
+async def test_what_kernels_begin_with_is_compiled_for_the_second_and_kept_apart(
+    tmp_path: Path,
+) -> None:
+    store = CompiledKernels(tmp_path / "store")
+    assert await compiled(store, "the first") is None
+    assert await compiled(store, "the second") == set()
+    assert await compiled(store, "the second") is None  # its kernels are there
+    assert await compiled(store, "the third") == {"common.h.gch"}
 
 
 @pytest.mark.torch

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from kernel_lsp.evaluator import devices  # noqa: E402
 from kernel_lsp.evaluator.callees import Callee  # noqa: E402
 from kernel_lsp.evaluator.devices import ColdCall  # noqa: E402
-from kernel_lsp.evaluator.running import timer, timing  # noqa: E402
+from kernel_lsp.evaluator.running import compiling, timer, timing  # noqa: E402
 from kernel_lsp.evaluator.running.outputs import apart, norms_of  # noqa: E402
 from kernel_lsp.evaluator.running.time_box import Slow, time_box  # noqa: E402
 
@@ -291,7 +291,7 @@ def test_compilers_are_gone_when_the_time_of_torch_compile_is_over():
         subprocess.run(["sleep", "0.6"], check=True)
         ran.append(True)
 
-    with pytest.raises(Slow), timing._compiling_side_by_side("cpu"), time_box(0.2):
+    with pytest.raises(Slow), compiling.side_by_side("cpu"), time_box(0.2):
         if inductor.compile_threads < 2:
             pytest.skip("one processor")
         for _ in range(12):
@@ -299,3 +299,44 @@ def test_compilers_are_gone_when_the_time_of_torch_compile_is_over():
         time.sleep(30)
     assert 0 < len(ran) < 12  # what had begun has ended, and nothing else begins
     assert inductor.compile_threads == before and not pool.cache_info().currsize
+
+
+def test_kernels_begin_with_a_header_that_is_compiled_once(monkeypatch, tmp_path):
+    """A compiler reads it for each kernel else, four fifths of its time."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    code = importlib.import_module("torch._inductor.codecache")
+    before = code._precompile_header, code._HEADER_DIR
+    text = f'#include <{code._get_cpp_prefix_header("cpu")}>\nextern "C" void kernel(float* out) {{'
+    old = tmp_path / "headers" / "of-another-compiler.h.gch"
+    old.parent.mkdir()
+    old.touch()
+
+    def compile_one(wanted: bool, body: str) -> list:
+        with compiling.common_header("cpu", wanted) as made:
+            kernel = code.CppPythonBindingsCodeCache.load_pybinding(["float*"], text + body)
+        out = torch.zeros(1)
+        kernel(out)
+        assert out.item() == 7
+        return made
+
+    (header,) = compile_one(True, "*out = 7;}")
+    assert header.parent == old.parent and header.stat().st_size > 2**20 and not old.exists()
+    code._precompile_header.cache_clear()  # as in another process
+    assert compile_one(True, "*out = 6 + 1;}") == []
+    header.unlink()
+    assert compile_one(False, "*out = 7;}") == []  # found by its name, with no header there
+    assert (code._precompile_header, code._HEADER_DIR) == before
+
+
+def test_where_no_header_can_be_compiled_kernels_are_compiled_without(monkeypatch, tmp_path):
+    def fails(*command):
+        raise FileNotFoundError("openssl")
+
+    monkeypatch.chdir(tmp_path)
+    code = importlib.import_module("torch._inductor.codecache")
+    monkeypatch.setattr(code, "_precompile_header", fails)
+    with compiling.common_header("cpu", True) as made:
+        assert code._precompile_header("header", "command") == "" and not made
+    with compiling.common_header("cuda", True):
+        assert code._precompile_header is fails

@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kernel_lsp import leftovers, phases
@@ -25,7 +26,11 @@ from kernel_lsp.leftovers import LeftoverFile
 FOLDERS = ("triton", "inductor", "native")
 """Where Triton, torch.compile (confinement.py sets the environment) and the builder write inside a
 scratch folder."""
+HEADERS = ("headers",)
+"""Where a timer compiles what all kernels of torch.compile begin with (compiling.py): an entry by
+itself."""
 MAX_ENTRY_BYTES = 64 * 2**20
+MAX_HEADER_BYTES = 512 * 2**20
 MAX_STORE_BYTES = 2 * 2**30
 PATHS_INSIDE = "__grp__"
 """How the names of files begin that hold paths."""
@@ -76,15 +81,16 @@ class CompiledKernels:
             return False
         with contextlib.suppress(OSError):
             scratch.mkdir(parents=True, exist_ok=True)
-            _lay_down(_files(entry), scratch, ANYWHERE, str(scratch))
+            found = itertools.chain(_files(entry), _files(entry, HEADERS))
+            _lay_down(found, scratch, ANYWHERE, str(scratch))
             (entry / "used").touch()
             return True
         return False
 
-    def take_in(self, key: str, scratch: Path) -> None:
+    def take_in(self, key: str, scratch: Path, folders: Sequence[str] = FOLDERS) -> None:
         """Keep what a finished process compiled in its scratch folder, in one step."""
         try:
-            files = list(_files(scratch))
+            files = list(_files(scratch, folders))
         except OSError:  # too much of it, or not only compilers were at work
             return
         if not files:
@@ -100,6 +106,12 @@ class CompiledKernels:
             finally:
                 leftovers.remove(made)
             self._prune()
+
+    def begin(self, key: str) -> None:
+        """Have an entry, in which there is nothing yet."""
+        with contextlib.suppress(OSError):
+            (self.folder / key).mkdir(parents=True, exist_ok=True)
+            (self.folder / key / "used").touch()
 
     def forget(self, key: str) -> None:
         """Remove an entry, if there is one."""
@@ -120,10 +132,11 @@ def _size(entry: Path) -> int:
     return sum(path.lstat().st_size for path in entry.rglob("*") if path.is_file())
 
 
-def _files(folder: Path) -> Iterator[LeftoverFile]:
+def _files(folder: Path, folders: Sequence[str] = FOLDERS) -> Iterator[LeftoverFile]:
     """Files of the cache folders. Raises OSError when there is more than an entry may hold."""
+    most_bytes = MAX_HEADER_BYTES if folders == HEADERS else MAX_ENTRY_BYTES
     with leftovers.open_folder(folder) as descriptor:
-        yield from leftovers.files(descriptor, *FOLDERS, most_bytes=MAX_ENTRY_BYTES)
+        yield from leftovers.files(descriptor, *folders, most_bytes=most_bytes)
 
 
 def _lay_down(files: Iterable[LeftoverFile], target: Path, old: str, new: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from kernel_lsp import leftovers, phases, process, scratch, wire
 from kernel_lsp.errors import EvaluationError, OutOfMemory, WorkerLost
 from kernel_lsp.evaluator.processes import crashes, hoarding
-from kernel_lsp.evaluator.processes.compiled import CompiledKernels
+from kernel_lsp.evaluator.processes.compiled import HEADERS, CompiledKernels
 from kernel_lsp.evaluator.processes.pool import INTERPRETED, ZygotePool
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.snapshots import store
@@ -203,6 +203,28 @@ class Sandbox:
         if self.store:
             self.store.forget(self._driver_key)
 
+    @property
+    def wants_header(self) -> bool:
+        """Whether the timer will compile kernels that begin with one header, as on a CPU, and has
+        more to come: where it is the first it does as well without."""
+        store = self.store
+        return (
+            store is not None
+            and store.holds(self._header_key)
+            and not store.holds(self._baselines_key)
+        )
+
+    async def keep_header(self, made: bool) -> None:
+        """What the timer has compiled of that header, or that it has compiled without; to be
+        called before a candidate is loaded there."""
+        store, request = self.store, self.request
+        if store is None or request.device != "cpu" or request.budget.compile_s <= 0:
+            return
+        if made:
+            await asyncio.to_thread(store.take_in, self._header_key, self.root / "timer", HEADERS)
+        else:
+            store.begin(self._header_key)
+
     async def compiler(self) -> Party:
         """A process that compiles Triton kernels for GPUs that are not here."""
         confinement = process.Confinement(scratch=self._folder("compiler"))
@@ -248,6 +270,10 @@ class Sandbox:
     def _driver_key(self) -> str:
         return CompiledKernels.key("driver", self.request.python, self.request.device)
 
+    @property
+    def _header_key(self) -> str:
+        return CompiledKernels.key("header", self.request.python)
+
     async def _candidate_process(self, name: str, key: str) -> Party:
         confinement = self._confinement(
             name, readable=(self.outbox,), hidden=(self.root / "judge",)
@@ -255,9 +281,11 @@ class Sandbox:
         extra = self._interpreted
         module, device = f"kernel_lsp.evaluator.running.{name}", self.request.device
         imports = "triton" if self.request.uses_triton else ""
-        if name == "timer" and self.request.budget.compile_s > 0:
-            imports = "compiler"
+        if name in ("timer", "profiler") and self.request.budget.compile_s > 0:
+            imports = "compiler"  # which torch's profiler imports too
         self._lay_out(key, name)
+        if self.store and name == "timer" and self.wants_header:
+            await asyncio.to_thread(self.store.lay_out, self._header_key, self.root / name)
         party = await self._start(module, device, confinement, extra, imports=imports)
         self._watches.append(asyncio.create_task(self._watch(party.child, confinement.scratch)))
         await self._at_its_device(party)

@@ -39,10 +39,10 @@ QUIET = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
 """How torch.compile starts in an empty cache: no pool of processes, no precompiled header (150 MB
-for one use), vector instructions taken from the CPU's flags instead of test builds. The generated
-code is the same; compiling a pointwise program takes 8 s of CPU time instead of 22. And what may
-not happen before a fork: threads of numpy's library, a CUDA context by asking whether there is a
-device."""
+for one use; baselines have one, running/compiling.py), vector instructions taken from the CPU's
+flags instead of test builds. The generated code is the same; compiling a pointwise program takes
+8 s of CPU time instead of 22. And what may not happen before a fork: threads of numpy's library, a
+CUDA context by asking whether there is a device."""
 
 
 class UnfitInterpreter(Exception):

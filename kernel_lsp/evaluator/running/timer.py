@@ -46,8 +46,8 @@ class Timer(Worker):
             program, workload, (init[0], init[1]), self.device.place, conduct
         )
         self.clock = self._clock(message, blobs)
-        self.clock.add_compiled(self.reference, message["compile_s"])
-        return {"notes": self.clock.notes}
+        self.clock.add_compiled(self.reference, message["compile_s"], header=message["header"])
+        return {"notes": self.clock.notes, "header": self.clock.header}
 
     def renew(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
         """The values of another session for the same baselines; still no candidate has been loaded

@@ -23,11 +23,8 @@ Not covered: locked clocks (needs root), how a call does with its inputs in cach
 from __future__ import annotations
 
 import gc
-import importlib
-import os
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -39,6 +36,7 @@ from kernel_lsp.evaluator.callees import Callee
 from kernel_lsp.evaluator.devices import ColdCall, TimingDevice
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.processes import crashes
+from kernel_lsp.evaluator.running import compiling
 from kernel_lsp.evaluator.running.arena import Arena
 from kernel_lsp.evaluator.running.outputs import apart, is_close, norms_of, num_bytes
 from kernel_lsp.evaluator.running.time_box import Slow, time_box
@@ -69,7 +67,6 @@ With the call alone as the unit, small programs read up to 20 % slower than them
 host."""
 SCALES = 0.7, 1.0
 """Factors that make values new. Not above 1: a probability stays one."""
-MAX_COMPILERS = 4
 _clock, _collect, _disable, _enable = perf_counter, gc.collect, gc.disable, gc.enable
 _set_grad = torch.set_grad_enabled
 
@@ -106,6 +103,8 @@ class InterleavedRounds:
         self.device, self.sets, self.seeds, self.grad = device, sets, seeds, grad
         self.providers: dict[str, Callee] = {}
         self.notes: list[str] = []
+        self.header = False
+        """Whether a header was compiled for the kernels of torch.compile."""
         self.arena = Arena(sets, device.place, device.cache_bytes())
         self._random = random.SystemRandom()
         self._launch_bound: set[str] = set()
@@ -117,8 +116,9 @@ class InterleavedRounds:
     def add(self, name: str, callee: Callee) -> None:
         self.providers[name] = callee
 
-    def add_compiled(self, callee: Callee, seconds: float) -> None:
+    def add_compiled(self, callee: Callee, seconds: float, *, header: bool = False) -> None:
         """torch.compile's default mode, when it works here within ``seconds``; else a note.
+        ``header``: see `compiling.common_header`.
 
         It works when it does at other addresses too, which every timed call has: what fails there
         fails before a candidate is here, and is not told of the candidate."""
@@ -127,7 +127,11 @@ class InterleavedRounds:
             return
         crashes.say(crashes.COMPILED)
         try:
-            with _compiling_side_by_side(self.device.name), time_box(seconds):
+            with (
+                compiling.common_header(self.device.name, header) as made,
+                compiling.side_by_side(self.device.name),
+                time_box(seconds),
+            ):
                 compiled = callee.around(torch.compile(callee.target))
                 for offset in (0, 0, self.arena.last_offset):
                     self.call(compiled, self.arena.fill(0, 1.0, offset))
@@ -148,6 +152,7 @@ class InterleavedRounds:
             )
         else:
             self.providers["compile"] = compiled
+            self.header = bool(made)
         crashes.say(crashes.PLAIN)
 
     def add_tf32(self, callee: Callee) -> None:
@@ -452,32 +457,6 @@ class InterleavedRounds:
         recorded = [t.detach().clone() for t in tensor_leaves(output)]
         called = tensor_leaves(self.call(callee, self.arena.fill(0, scale, 0)))
         return all(is_close(a, b) for a, b in zip(recorded, called, strict=True))
-
-
-@contextmanager
-def _compiling_side_by_side(device: str) -> Iterator[None]:
-    """Several C++ compilers at a time, on a CPU: five kernels of a small block took 14 s one after
-    another and 9.5 s by two on two cores. The code is the same. Compilers and the threads that
-    wait for them are gone afterwards, also where time was over (so this goes around the time box,
-    which would interrupt it), and what a candidate compiles is compiled as before."""
-    processors = min(len(os.sched_getaffinity(0)), MAX_COMPILERS)
-    if device != "cpu" or processors < 2:
-        yield
-        return
-    config: Any = importlib.import_module("torch._inductor.config")
-    pool = importlib.import_module("torch._inductor.async_compile").AsyncCompile.pool
-    if not hasattr(pool, "cache_clear"):  # another torch than those that were looked at
-        yield
-        return
-    before, config.compile_threads = config.compile_threads, processors
-    pool.cache_clear()
-    try:
-        yield
-    finally:
-        if pool.cache_info().currsize:
-            pool().shutdown(cancel_futures=True)
-            pool.cache_clear()
-        config.compile_threads = before
 
 
 def _check_output(drawn: tuple[int, float, int], output: Any) -> Checked:
