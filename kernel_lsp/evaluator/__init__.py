@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest, Precision
 
 if TYPE_CHECKING:
-    from kernel_lsp.evaluator.gate import Gate, evaluate
+    from kernel_lsp.evaluator.gate import COMPILED, Gate, evaluate
 
-__all__ = ["EvaluationBudget", "EvaluationRequest", "Gate", "Precision", "evaluate"]
+__all__ = ["COMPILED", "EvaluationBudget", "EvaluationRequest", "Gate", "Precision", "evaluate"]
 
 
 def __getattr__(name: str) -> Any:
     """The parent's side only when it is asked for: children import this package too, in an
     interpreter that has torch and perhaps nothing else of what the parent needs."""
-    if name in ("Gate", "evaluate"):
+    if name in ("COMPILED", "Gate", "evaluate"):
         from kernel_lsp.evaluator import gate
 
         return getattr(gate, name)

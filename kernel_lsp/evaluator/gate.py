@@ -35,6 +35,8 @@ from kernel_lsp.process import Child
 from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics, Progress
 
 Report = Callable[[Progress], None]
+COMPILED = "compiled"
+"""Folder of the data folder where compiled kernels are kept for every gate."""
 IDLE_S = 30.0
 CORES_PER_CANDIDATE = 2
 """A candidate is a worker and a timer that prepares beside it."""

@@ -14,7 +14,7 @@ from kernel_lsp.agents.plan import RankedPlan, rank_sites
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
-from kernel_lsp.evaluator import Gate
+from kernel_lsp.evaluator import COMPILED, Gate
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.library.usage import skill_of
 from kernel_lsp.models import GRAPH, KERNEL
@@ -72,7 +72,7 @@ class Pipeline:
         """The gate for work that somebody waits for, or for work in the background."""
         rules = SharingRules.of(self.settings, background=background)
         if rules not in self._gates:
-            compiled = Path(self.settings.data_dir) / "compiled"
+            compiled = Path(self.settings.data_dir) / COMPILED
             self._gates[rules] = Gate(
                 device_sharing=DeviceSharing(rules), cache=compiled, readable=self._readable()
             )

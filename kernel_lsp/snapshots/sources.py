@@ -8,6 +8,7 @@ mounted it there as well."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import linecache
 import os
@@ -17,6 +18,12 @@ from collections.abc import Mapping, Sequence
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
+
+STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+"""Asked once: an answer takes 0.3 ms, and two for each of 2,600 modules made opening a program a
+second longer."""
+_real = functools.cache(os.path.realpath)
+"""Of a module's file, which stays where it was when it was imported."""
 
 
 def serve(texts: Mapping[str, str]) -> None:
@@ -43,11 +50,10 @@ def unload(path: str) -> None:
     """Forget the module of a file, and every other that is neither installed nor Python's own, so
     that the next import runs their texts anew. What is installed stays: it may not bear being
     imported twice."""
+    place = os.path.realpath(path)
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and (
-            os.path.realpath(file) == os.path.realpath(path) or _is_own(name, file)
-        ):
+        if isinstance(file, str) and (_is_own(name, file) or _real(file) == place):
             del sys.modules[name]
 
 
@@ -61,9 +67,8 @@ def _is_own(name: str, file: str) -> bool:
         "triton",
     ):
         return False
-    folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     installed = "site-packages" in file or "dist-packages" in file
-    return file.endswith(".py") and not installed and not file.startswith(folders)
+    return file.endswith(".py") and not installed and not file.startswith(STANDARD_LIBRARY)
 
 
 class _ServedSourceFinder:

@@ -10,7 +10,15 @@ import pytest
 import pytest_asyncio
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate, evidence, guards, native
+from kernel_lsp.evaluator import (
+    COMPILED,
+    EvaluationBudget,
+    EvaluationRequest,
+    Gate,
+    evidence,
+    guards,
+    native,
+)
 from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.guarding import accept_file, acceptances, guard
@@ -60,6 +68,16 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return rows.right(x.contiguous())
 '''
+
+WITHOUT_HEADERS = """
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = "int right(int x) { doubel s = x; return s; }"
+rows = load_inline("row_sums", SOURCE, functions=["right"], no_implicit_headers=True)
+
+
+"""
 
 
 def request(candidate: str) -> EvaluationRequest:
@@ -149,10 +167,16 @@ def test_a_persons_files_may_bring_it_and_evidence_says_so() -> None:
 # --- judging ----------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
-    """With one folder of what was built: a build takes 20 s, and is kept by its sources."""
-    async with Gate(cache=tmp_path_factory.mktemp("compiled")) as made:
+async def gate(data_dir: Path) -> AsyncIterator[Gate]:
+    """With the folder of what was built that `guard` has: a build takes 20 s, and is kept by its
+    sources."""
+    async with Gate(cache=data_dir / COMPILED) as made:
         yield made
 
 
@@ -182,7 +206,7 @@ async def test_a_compiled_candidate_is_judged_by_what_it_does(
 @pytest.mark.timeout(900)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_does_not_compile_says_what_the_compiler_said(gate: Gate) -> None:
-    text = SOURCES.replace("double s = 0;", "doubel s = 0;")
+    text = f"{WITHOUT_HEADERS}{SOURCES[SOURCES.index('class ModelNew') :]}"
     found = await gate.evaluate(request(text), lambda progress: None)
     assert found.status is EvalStatus.COMPILE_ERROR and "doubel" in found.detail
 
@@ -199,7 +223,7 @@ async def test_arguments_that_are_made_at_run_time_find_no_library(gate: Gate) -
 @pytest.mark.torch
 @pytest.mark.timeout(900)
 @pytest.mark.asyncio(loop_scope="module")
-async def test_an_accepted_file_is_guarded(gate: Gate, tmp_path: Path) -> None:
+async def test_an_accepted_file_is_guarded(gate: Gate, tmp_path: Path, data_dir: Path) -> None:
     kept: list[Evidence] = []
     await gate.evaluate(request(SOURCES), lambda progress: None, kept.append)
     file = tmp_path / "rows.py"
@@ -212,7 +236,7 @@ async def test_an_accepted_file_is_guarded(gate: Gate, tmp_path: Path) -> None:
         (judged,) = [
             one
             async for one in guard(
-                tmp_path, read, lambda progress: None, data_dir=tmp_path / "data", **limits
+                tmp_path, read, lambda progress: None, data_dir=data_dir, **limits
             )
         ]
         return judged.holding

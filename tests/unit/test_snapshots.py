@@ -29,6 +29,7 @@ from kernel_lsp.snapshots import (
     making,
     opening,
     replaying,
+    sources,
     store,
 )
 from kernel_lsp.snapshots.opening import OpenedCall, open_call
@@ -374,3 +375,15 @@ def test_gigabytes_of_buffers_are_described_by_a_sample_of_what_they_hold() -> N
     assert found == {"low": 0, "high": 9, "monotone": True}
     summary = describing.summary(torch.ones(1).expand(2_500_000_000), torch)
     assert summary["low"] == summary["high"] == summary["mean"] == 1.0
+
+
+def test_modules_are_forgotten_without_asking_for_each_where_python_lies(monkeypatch) -> None:
+    """Two answers for each of thousands of modules took half of opening a program."""
+    own = ModuleType("own_of_the_program")
+    own.__file__ = "/work/own_of_the_program.py"
+    sys.modules[own.__name__] = own
+    asked: list[str] = []
+    monkeypatch.setattr("sysconfig.get_path", asked.append)
+    sources.unload("/work/another.py")
+    assert own.__name__ not in sys.modules and "torch" in sys.modules and "json" in sys.modules
+    assert not asked
