@@ -4,6 +4,7 @@ import random
 import sys
 from types import ModuleType
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -210,6 +211,19 @@ def test_drawing_changes_a_generators_digest_and_seeding_restores_it() -> None:
     assert relations.generators("cpu") != before
     torch.manual_seed(1)
     assert relations.generators("cpu") == before
+
+
+def test_all_of_numpys_state_counts_however_it_prints_arrays() -> None:
+    state = np.random.get_state(legacy=False)
+    other = {**state, "state": {**state["state"], "key": state["state"]["key"].copy()}}
+    other["state"]["key"][300] ^= 1
+    try:
+        with np.printoptions(threshold=5):
+            before = relations.generators("cpu")
+            np.random.set_state(other)
+            assert relations.generators("cpu") != before
+    finally:
+        np.random.set_state(state)
 
 
 # --- matching -------------------------------------------------------------------------------------

@@ -326,3 +326,20 @@ async def test_children_collect_garbage_again(
     said = await run(child, "import gc\nraise ValueError(gc.isenabled())")
     await child.kill()
     assert "ValueError" in said and said.endswith("True")
+
+
+async def test_who_differentiates_finds_what_torch_imports_for_that() -> None:
+    """Sympy and more, 0.9 s of CPU time in each judge and worker."""
+    text = f"""
+import importlib, sys
+for name in {zygote.IMPORTS}:
+    importlib.import_module(name)
+import torch
+before = set(sys.modules)
+x = torch.ones(2, requires_grad=True)
+torch.autograd.grad([(x * x).sin()], [x], [torch.ones(2)])
+sys.exit(" ".join(set(sys.modules) - before))
+"""
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", text, stderr=subprocess.PIPE)
+    _, said = await child.communicate()
+    assert not said.strip(), said

@@ -36,7 +36,13 @@ from typing import Any, NoReturn
 from kernel_lsp.confinement import confine, guarding, linux, namespaces
 
 CONTROL_BYTES = 128 * 1024
-IMPORTS = ("kernel_lsp.evaluator.judging.judge", "kernel_lsp.evaluator.running.timer")
+IMPORTS = (
+    "kernel_lsp.evaluator.judging.judge",
+    "kernel_lsp.evaluator.running.timer",
+    "torch.fx.experimental.symbolic_shapes",
+)
+"""What every child needs; the last is imported by whoever differentiates first, with all of sympy:
+0.9 s of CPU time for the judge and for each worker."""
 TRITON = ("triton", "triton.compiler.code_generator")
 ENGINE = (
     "torch.export._trace",
