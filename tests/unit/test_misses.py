@@ -125,10 +125,10 @@ def test_a_chain_in_double_is_one_miss_with_the_way_out() -> None:
 
 
 def test_a_dropout_in_training_keeps_a_chain_apart() -> None:
-    forward = "return F.dropout(torch.relu(x) * 2, 0.3, self.training) + 1"
+    forward = "return F.dropout(torch.relu(x) * 2, 1.0, self.training) + 1"
     for inputs in (BIG, f"{BIG[:-1]}, requires_grad=True)"):
         miss = by(of(forward, "x", inputs), "fused-pointwise")
-        assert "a dropout of 0.3 draws random numbers" in miss.missing and miss.op == "dropout"
+        assert "a dropout of 1.0 draws random numbers" in miss.missing and miss.op == "dropout"
         assert "workload eval" in miss.remedy and miss.share == pytest.approx(0.25)
     assert of(forward, "x", BIG, training=False).misses == ()
 

@@ -7,10 +7,12 @@ One JSON request a line on stdin, one JSON reply a line on stdout; see codegen_c
 
 import copy
 import json
+import math
 import sys
 import warnings
 
 import interpreter_speed
+import numpy as np
 import torch
 from codegen_child import error, leaves, load
 
@@ -79,6 +81,64 @@ def compose(request):
         for a, b in zip(got, want, strict=True)
     ]
     return {"alike": all(alike), "fell_back": bool(fell_back)}
+
+
+def drawn(request):
+    """As `run`, for programs with a dropout: eager's masks are those that torch's CUDA kernel draws
+    by the state in the request, the rewritten program's kernels are given that state."""
+    before, after = load(request["before"]), load(request["after"])
+    state = tuple(request["state"])
+    after.can_draw = lambda vector, *tensors: True
+    after.next_draws = lambda x: state
+    eager, fused, inputs = before.Model(), after.Model(), before.get_inputs()
+    fused.load_state_dict(eager.state_dict())
+    exact, dropout = copy.deepcopy(eager).double(), torch.nn.functional.dropout
+    exact.is_wide = True
+    ours = gradients(fused, inputs, False)
+    torch.nn.functional.dropout = lambda x, p=0.5, training=True: (
+        x * torch_mask(x.shape, 1.0 - p, request["vector"], *state).to(x) / (1.0 - p)
+    )
+    try:
+        theirs, truth = (gradients(model, inputs, False) for model in (eager, exact))
+    finally:
+        torch.nn.functional.dropout = dropout
+    return {
+        "ours": [error(a, b) for a, b in zip(ours, truth, strict=True)],
+        "eager": [error(a, b) for a, b in zip(theirs, truth, strict=True)],
+        "same_kind": [a.dtype == b.dtype for a, b in zip(ours, theirs, strict=True)],
+    }
+
+
+def torch_mask(shape, share, vector, seed, turn, threads):
+    """What so many threads keep, each of which draws four numbers at a time for its next
+    ``vector`` elements; Philox in numpy."""
+    count = math.prod(shape)
+    kept = np.zeros(count, dtype=bool)
+    for step, start in enumerate(range(0, count, threads * vector)):
+        for four in range(vector // 4):
+            numbers = philox(seed, turn + step * (vector // 4) + four, np.arange(threads))
+            where = start + np.arange(threads)[:, None] * vector + four * 4 + np.arange(4)
+            inside = where < count
+            uniform = numbers * np.float32(2.0**-32) + np.float32(2.0**-33)
+            kept[where[inside]] = (uniform < np.float32(share))[inside]
+    return torch.from_numpy(kept.reshape(shape))
+
+
+def philox(seed, count, streams):
+    """Philox 4x32-10 of counter (count, stream), as float32: one row of four for each stream."""
+    low, key = 0xFFFFFFFF, [seed & 0xFFFFFFFF, seed >> 32]
+    words = [np.full(len(streams), part, dtype=np.uint64) for part in (count & low, count >> 32)]
+    words += [streams.astype(np.uint64), np.zeros(len(streams), dtype=np.uint64)]
+    for _ in range(10):
+        first, second = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
+        words = [
+            (second >> np.uint64(32)) ^ words[1] ^ np.uint64(key[0]),
+            second & np.uint64(low),
+            (first >> np.uint64(32)) ^ words[3] ^ np.uint64(key[1]),
+            first & np.uint64(low),
+        ]
+        key = [(key[0] + 0x9E3779B9) & low, (key[1] + 0xBB67AE85) & low]
+    return np.stack(words, axis=1).astype(np.float32)
 
 
 def _autocast(model, inputs):
@@ -155,7 +215,8 @@ if __name__ == "__main__":
     for line in sys.stdin:
         try:
             request = json.loads(line)
-            reply = {"result": compose(request) if "mode" in request else run(request)}
+            answer = compose if "mode" in request else drawn if "state" in request else run
+            reply = {"result": answer(request)}
         except Exception as problem:  # any failure belongs to the test that asked
             reply = {"error": f"{type(problem).__name__}: {problem}"}
         print(json.dumps(reply), flush=True)

@@ -14,6 +14,7 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.core import fuse
 from kernel_lsp.rewrite.codegen.core.grow import grow, pointwise_groups
 from kernel_lsp.rewrite.codegen.core.space import RegionShape, demanded_space
+from kernel_lsp.rewrite.codegen.pointwise.dropping import is_dropping
 from kernel_lsp.rewrite.codegen.pointwise.operations import (
     FLOATS,
     TABLE,
@@ -104,7 +105,7 @@ def _unsupported_reason(
 def _refusal(node: fx.Node) -> str | None:
     """Why an operation that kernels know is not generated; None where it is, or where it is
     unknown."""
-    if not _elementwise(node) or is_pointwise(node):
+    if not _elementwise(node) or is_pointwise(node) or is_dropping(node):
         return None
     if op_name(node) == "dropout" and drops(node):
         return f"a dropout of {argument(node, 'p')} draws random numbers, as this workload trains"

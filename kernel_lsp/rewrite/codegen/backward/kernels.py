@@ -10,13 +10,14 @@ outputs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.backward import derive
+from kernel_lsp.rewrite.codegen.backward import derive, draws
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import (
@@ -126,13 +127,16 @@ def differentiable(
             numbers + made.numbers,
         )
     definitions = [
+        *([draws.HELPERS] if source.draws(lowered.region) else []),
         forward.definitions.replace(f"def {name}(", f"def {name}_forward("),
         *kernels,
         reference_source(nodes, lowered, f"{name}_eager"),
         _function(planned, lowered, forward.summary),
+        _public(nodes, lowered),
     ]
     return replace(
         forward,
+        has_effect=bool(source.draws(lowered.region)),
         definitions="\n\n".join(text.strip("\n") + "\n" for text in definitions),
         numbers=tuple(dict.fromkeys(numbers)),
         supports_autograd=True,
@@ -209,7 +213,7 @@ def _rebase(roots: Sequence[Value], rows: tuple[int, ...]) -> list[Value]:
     for value in topological(roots):
         args = tuple(made[arg] if isinstance(arg, Value) else arg for arg in value.args)
         flags = [arg.rowwise for arg in args if isinstance(arg, Value)]
-        rowwise = bool(rows) and (
+        rowwise = bool(rows and value.op != "kept") and (
             not set(value.operand.axes) & set(rows) if value.operand is not None else all(flags)
         )
         made[value] = replace(value, args=args, rowwise=rowwise)
@@ -340,7 +344,7 @@ def reference_source(nodes: Sequence[fx.Node], lowered: LoweredRegion, name: str
     """The group as plain PyTorch: a function of the launcher's arguments."""
     pairs = zip(lowered.inputs, lowered.region.operands, strict=True)
     names = {node: operand.name for node, operand in pairs}
-    lines = [f"def {name}({source.signature(lowered.region)}):"]
+    lines = [f"def {name}({source.given(lowered.region)}):"]
     lines.append('    """The same in PyTorch, for gradients of gradients."""')
     for node, view in lowered.views.items():
         lines.append(f"    {names[node]} = {names[node]}.permute({inverse(view)})")
@@ -367,7 +371,11 @@ def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[lis
 
 
 def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> str:
-    name, arguments = lowered.region.name, source.signature(lowered.region)
+    name, arguments = lowered.region.name, source.given(lowered.region)
+    drawn = source.draws(lowered.region)
+    taken, eager = source.signature(lowered.region), f"{name}_eager"
+    if drawn:
+        eager = f"draw_again(ctx.drawn, {eager})"
     incoming = ", ".join(seed.name for seed in planned.seeds)
     saved = arguments if len(lowered.region.operands) > 1 else f"({arguments},)"
     lines = [
@@ -378,32 +386,40 @@ def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> st
         '    """',
         "",
         "    @staticmethod",
-        f"    def forward(ctx, {arguments}):",
+        f"    def forward(ctx, {taken}):",
         f"        ctx.save_for_backward({arguments})",
-        f"        return {name}_forward({arguments})",
+        *(f"        ctx.{state} = {state}" for state in drawn),
+        f"        return {name}_forward({taken})",
         "",
         "    @staticmethod",
         f"    def backward(ctx, {incoming}):",
         "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of "
         "its own",
-        f"            return differentiate_again(ctx, {name}_eager, {incoming})",
+        f"            return differentiate_again(ctx, {eager}, {incoming})",
         f"        {saved} = ctx.saved_tensors",
         *_result_texts(planned, lowered),
         "",
-        "",
-        f"def {name}({arguments}):",
-        f"    return _{source.title(name)}.apply({arguments})",
-        "",
     ]
     return "\n".join([AGAIN, "", *lines])
+
+
+def _public(nodes: Sequence[fx.Node], lowered: LoweredRegion) -> str:
+    """The function that a program calls."""
+    name, arguments = lowered.region.name, source.given(lowered.region)
+    call = f"_{source.title(name)}.apply"
+    if source.draws(lowered.region):
+        return draws.public_source(nodes, lowered, call)
+    return f"def {name}({arguments}):\n    return {call}({arguments})\n"
 
 
 def _result_texts(planned: BackwardPlan, lowered: LoweredRegion) -> list[str]:
     region = planned.region
     stored = ", ".join(output.name for output in region.outputs)
     called = [operand.name for operand in region.operands]
+    called += [f"ctx.{state}" for state in source.draws(region)]
     by_operand = {g.operand: g.finish for g in planned.gradients}
     results = [by_operand.get(operand, "None") for operand in lowered.region.operands]
+    results += ["None" for _ in source.draws(lowered.region)]
     if not region.outputs:
         return return_lines(results)
     if len(region.outputs) == 1 and results == [region.outputs[0].name]:
@@ -435,6 +451,5 @@ def differentiate_again(ctx, eager, *grads):
 
 def _without_known(text: str, known: str) -> str:
     """Helpers that the forward defines are not defined twice."""
-    blocks = [block for block in text.split("@triton.jit\n") if block.strip()]
-    kept = [block for block in blocks if f"@triton.jit\n{block.strip()}" not in known]
-    return "".join(f"@triton.jit\n{block}" for block in kept)
+    blocks = re.split(r"^(?=@triton\.jit)", text, flags=re.MULTILINE)
+    return "".join(block for block in blocks if block.strip() and block.strip() not in known)

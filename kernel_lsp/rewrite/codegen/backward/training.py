@@ -17,6 +17,7 @@ from kernel_lsp.rewrite.codegen.core import cost, templates
 from kernel_lsp.rewrite.codegen.core.ir import Region
 from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.core.space import RegionShape
+from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 
@@ -83,7 +84,10 @@ def benefit(
 def _template(region: Region, space: RegionShape) -> templates.Template | None:
     """None where rows are too long for one program each and reductions depend on one another."""
     as_space = RegionShape(sizes=space.sizes, reduced=_reduced_dims(region, space))
-    template = templates.template_for(region, as_space)
+    try:
+        template = templates.template_for(region, as_space)
+    except Unsupported:
+        return None
     columns = templates.points(region.dims[axis].size for axis in region.reduced)
     lines = templates.points(region.dims[axis].size for axis in region.row_axes)
     if template.kind != "rows":

@@ -27,6 +27,11 @@ RESERVED = {
     "range",
     "index",
     "lead",
+    "quads",
+    "seed",
+    "turn",
+    "threads",
+    "drawn",
 }
 
 

@@ -10,15 +10,16 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
+from kernel_lsp.rewrite.codegen.backward import draws, training
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
-from kernel_lsp.rewrite.codegen.backward import training
-from kernel_lsp.rewrite.codegen.core import cost, launching, strides
+from kernel_lsp.rewrite.codegen.core import cost, launching, source, strides
 from kernel_lsp.rewrite.codegen.core.grow import grow, pointwise_groups
 from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity, lower
 from kernel_lsp.rewrite.codegen.core.program_names import apply_program_names
 from kernel_lsp.rewrite.codegen.core.space import NORMS, RegionShape, space_of
 from kernel_lsp.rewrite.codegen.core.templates import Template, emit, template_for
 from kernel_lsp.rewrite.codegen.pointwise import gated
+from kernel_lsp.rewrite.codegen.pointwise.dropping import is_dropping
 from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported, op_name
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
@@ -129,8 +130,7 @@ def demanded_match(
         raise Unsupported("its backward would sum over a transposed batch")
     if not lowered.inputs or not lowered.outputs:
         return None
-    if launching.place(graph, nodes, lowered.outputs, lowered.inputs) is None:
-        raise Unsupported("a result is needed before all that it is computed from exists")
+    _place(graph, nodes, lowered)
     template = template_for(lowered.region, space)
     fused_s = cost.fused_seconds(graph, lowered, template.launches, template.passes)
     if graph.gradients and not training.is_trainable(graph, nodes, lowered, space):
@@ -157,6 +157,15 @@ def demanded_match(
     )
 
 
+def _place(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> fx.Node:
+    """What the launch stands before. Raises Unsupported where there is no such place."""
+    before = launching.place(graph, nodes, lowered.outputs, lowered.inputs)
+    if before is None:
+        raise Unsupported("a result is needed before all that it is computed from exists")
+    draws.require_order(graph, nodes, lowered, before)
+    return before
+
+
 def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     """Finite search space, default first."""
     return dict(match.data["parameters"])
@@ -170,18 +179,18 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     space: RegionShape = match.data["space"]
     try:
         lowered = lower(graph, nodes, space, _name(nodes), any_layout=True)
+        before = _place(graph, nodes, lowered)
     except Unsupported as error:
         raise RewriteError(f"{match.label} can no longer be generated: {error}") from error
-    before = launching.place(graph, nodes, lowered.outputs, lowered.inputs)
-    if before is None:
-        raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
     template = template_for(lowered.region, space)
     kernel = _generate_named(graph, nodes, space, template, _complete(choice, template))
     if graph.gradients:
         backward.require_constants(graph, lowered)
     inputs = [_insert_view(graph, lowered, node, before) for node in lowered.inputs]
     checked = any(op_name(node) == "binary_cross_entropy" for node in nodes)
+    dropouts = [node for node in nodes if is_dropping(node)]
     launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
+    draws.forget(graph, dropouts)
     if checked:
         graph.caveat("a probability outside of 0 to 1 gives NaN instead of an error")
     graph.caveat(
@@ -227,11 +236,12 @@ def _generate_named(
     def make(name: str) -> GeneratedSource:
         spoken = apply_program_names(graph, lower(graph, nodes, space, name, any_layout=True))
         kernel = emit(spoken.region, template, choice, summary)
-        return (
-            training.with_backward(graph, nodes, spoken, space, kernel)
-            if graph.gradients
-            else kernel
-        )
+        if graph.gradients:
+            return training.with_backward(graph, nodes, spoken, space, kernel)
+        if not source.draws(spoken.region):
+            return kernel
+        eager = backward.reference_source(nodes, spoken, f"{name}_eager")
+        return draws.with_draws(nodes, spoken, kernel, eager)
 
     return launching.make_named(graph, _name(nodes), make)
 

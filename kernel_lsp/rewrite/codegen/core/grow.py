@@ -19,6 +19,7 @@ from kernel_lsp.rewrite.codegen.core.space import (
     space_of,
 )
 from kernel_lsp.rewrite.codegen.pointwise.channelwise import is_channelwise
+from kernel_lsp.rewrite.codegen.pointwise.dropping import is_dropping
 from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, is_pointwise, op_name
 from kernel_lsp.rewrite.graph import Graph, argument
 
@@ -72,14 +73,22 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) 
         return all(user in group for user in node.users)
     if op_name(node) == "unsqueeze":
         return _restores(graph, node, group, space)
-    channels = is_channelwise(graph, node)
-    if not (channels and shape_of(node) == space.sizes) and not is_pointwise(node):
+    if not _acts(graph, node, group, space):
         return False
     if not any(node in member.all_input_nodes for member in group):
         return _reader_fits(graph, node, group, space)
     if any(_holds_channels(user, node) for user in group):
         return False
     return _producer_fits(graph, node, group, space)
+
+
+def _acts(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
+    """Element by element, with other operands than tensors of a channel only where it is as large
+    as the space; one mask of a dropout is drawn in a kernel."""
+    whole = shape_of(node) == space.sizes
+    if is_dropping(node):
+        return whole and not any(map(is_dropping, group))
+    return (whole and is_channelwise(graph, node)) or is_pointwise(node)
 
 
 def _reader_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
@@ -156,7 +165,7 @@ def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], RegionShape]]:
     taken: set[fx.Node] = set()
     found = []
     for node in reversed(graph.nodes):
-        acts = is_pointwise(node) or is_channelwise(graph, node)
+        acts = is_pointwise(node) or is_channelwise(graph, node) or is_dropping(node)
         if node in taken or not acts or is_identity(node):
             continue
         space = RegionShape(sizes=shape_of(node))

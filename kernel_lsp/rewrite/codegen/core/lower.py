@@ -33,7 +33,7 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import (
     op_name,
 )
 from kernel_lsp.rewrite.codegen.reduction import operations as reductions
-from kernel_lsp.rewrite.graph import Graph, is_op
+from kernel_lsp.rewrite.graph import Graph, drops, is_op
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -339,6 +339,8 @@ def output_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def is_identity(node: fx.Node) -> bool:
+    if op_name(node) == "dropout" and drops(node):
+        return False
     return op_name(node) in (*IDENTITY, "broadcast_tensors") or _is_unsqueeze(node)
 
 

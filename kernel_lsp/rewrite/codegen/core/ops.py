@@ -15,6 +15,22 @@ from typing import TypeAlias
 Render: TypeAlias = Callable[..., str]
 
 HELPERS = {
+    "_kept": '''\
+@triton.jit
+def _kept(quads, seed, turn, threads, share, fours: tl.constexpr):
+    """1.0 where torch's dropout keeps an element, else 0.0: one draw of Philox decides four of them."""
+    unit = quads // fours
+    count = turn.to(tl.int64) + unit // threads * fours + quads % fours
+    thread = (unit % threads).to(tl.uint32)
+    low, high = count.to(tl.uint32), (count >> 32).to(tl.uint32)
+    a, b, c, d = tl.philox(seed, low, high, thread, tl.zeros_like(thread))
+    # As curand makes uniform numbers of them: x / 2**32 + 1 / 2**33.
+    a = (a.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10 < share).to(tl.int8)
+    b = (b.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10 < share).to(tl.int8)
+    c = (c.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10 < share).to(tl.int8)
+    d = (d.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10 < share).to(tl.int8)
+    return tl.interleave(tl.interleave(a, c), tl.interleave(b, d)).to(tl.float32)
+''',
     "_tanh": '''\
 @triton.jit
 def _tanh(x):
@@ -237,6 +253,7 @@ RENDER: dict[str, Render] = {
     "round_to_bfloat16": lambda x: f"{x}.to(tl.bfloat16).to(tl.float32)",
     "round_to_float16": lambda x: f"{x}.to(tl.float16).to(tl.float32)",
     "to_bool": lambda x: f"{x} != 0",
+    "kept": lambda share, fours: f"_kept(quads, seed, turn, threads, {share}, {int(float(fours))})",
 }
 
 

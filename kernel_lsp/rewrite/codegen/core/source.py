@@ -15,7 +15,11 @@ MAX_LINE = 110
 
 def kernel_text(name: str, parameters: Sequence[str], doc: str, lines: Sequence[str]) -> str:
     head = wrap_items(f"def {name}(", parameters, "):")
-    return "\n".join(["@triton.jit", head, f'    """{doc}"""', *lines, ""])
+    # The state of a generator is another number on each call: nothing is compiled for it.
+    jit = (
+        '@triton.jit(do_not_specialize=["seed", "turn"])' if "seed" in parameters else "@triton.jit"
+    )
+    return "\n".join([jit, head, f'    """{doc}"""', *lines, ""])
 
 
 def wrap_items(head: str, items: Sequence[str], tail: str, indent: str = "") -> str:
@@ -84,7 +88,28 @@ def docstring(summary: str, shapes: Iterable[tuple[str, str, str]]) -> list[str]
 
 
 def signature(region: Region) -> str:
+    """Parameters of the function that launches the region's kernel."""
+    return ", ".join([given(region), *draws(region)])
+
+
+def given(region: Region) -> str:
+    """Those of them that are tensors."""
     return ", ".join(operand.name for operand in region.operands)
+
+
+def draws(region: Region) -> list[str]:
+    """``drawn``, where the kernel draws: the last parameter of its launcher."""
+    return ["drawn"] if any(value.op == "kept" for value in region.values) else []
+
+
+def draw_parameters(region: Region) -> list[str]:
+    """What a kernel that draws gets of ``drawn``."""
+    return ["seed", "turn", "threads"] if draws(region) else []
+
+
+def draw_lines(region: Region) -> list[str]:
+    """The launcher's line that names them."""
+    return ["    seed, turn, threads = drawn"] if draws(region) else []
 
 
 def make_contiguous(operands: Sequence[Operand]) -> list[str]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_lsp.devices import REFERENCE
+from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.ir import Region
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.core.space import RegionShape
 from kernel_lsp.rewrite.codegen.pointwise import flat, tiled
+from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
 from kernel_lsp.rewrite.codegen.reduction import persistent, rows, split
 from kernel_lsp.rewrite.generated import GeneratedSource
 
@@ -35,7 +37,17 @@ class Template:
 
 
 def template_for(region: Region, space: RegionShape) -> Template:
-    """How the region is run, from the workload's sizes."""
+    """How the region is run, from the workload's sizes. Raises Unsupported for a draw in a kernel
+    whose blocks are no runs of memory."""
+    template = _template_for(region, space)
+    if source.draws(region):
+        last = region.reduced[-1:] in ((), (len(region.dims) - 1,))
+        if template.kind not in ("flat", "rows", "persistent") or not last:
+            raise Unsupported("a dropout in a kernel that walks its elements in another order")
+    return template
+
+
+def _template_for(region: Region, space: RegionShape) -> Template:
     if not space.reduced:
         return _pointwise_template(region)
     if any(output.columns for output in region.outputs):

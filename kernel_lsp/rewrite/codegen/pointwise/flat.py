@@ -9,6 +9,7 @@ from kernel_lsp.rewrite.codegen.core import source, strides
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset, product, sizes_in
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Region
+from kernel_lsp.rewrite.codegen.pointwise import dropping
 from kernel_lsp.rewrite.generated import GeneratedSource
 
 # 1024 elements and 4 warps are 8 elements a thread: one or two 16-byte accesses.
@@ -34,6 +35,8 @@ def _kernel(region: Region) -> tuple[str, list[str]]:
         lines += [f"    {line}" for line in index_lines(region)]
     if steps and len(region.dims) > 1:
         lines += [f"    {line}" for line in _position_lines(region)]
+    if source.draws(region):
+        lines.append(f"    {dropping.quads('', 'start // 4')}")
     names = UniqueNames(
         [*(dim.name for dim in region.dims), *steps, *(f"at_{i}" for i in range(len(region.dims)))]
     )
@@ -50,6 +53,7 @@ def _kernel(region: Region) -> tuple[str, list[str]]:
         *source.pointers(region),
         "n_elements",
         *steps,
+        *source.draw_parameters(region),
         *(f"{name}: tl.constexpr" for name in sizes),
         "BLOCK_SIZE: tl.constexpr",
     ]
@@ -113,6 +117,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
         *(item.name for item in source.tensors(region)),
         "n_elements",
         *strides.arguments(region),
+        *source.draw_parameters(region),
         *sizes,
         f"BLOCK_SIZE={choice['BLOCK_SIZE']}",
         f"num_warps={choice['num_warps']}",
@@ -124,6 +129,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
         *(source.allocate(output, device) for output in region.outputs),
         *source.size_lines(region, named),
         *strides.reshape_lines(region),
+        *source.draw_lines(region),
         f"    n_elements = {first.name}.numel()",
         "    if n_elements > 0:  # a grid of zero programs cannot be launched",
         f"        grid = ({source.blocks('n_elements', choice['BLOCK_SIZE'])},)",

@@ -310,7 +310,13 @@ def _same(node: fx.Node, get: Get) -> Argument:
 
 
 def _dropout(node: fx.Node, get: Get) -> Argument:
-    return get("input")
+    """What draws is of kernels that can: dropping.py says which nodes."""
+    if not drops(node):
+        return get("input")
+    share = 1.0 - _number(argument(node, "p"))
+    fours = 4 // _dtype(node).itemsize  # torch's threads move 16 bytes at a time
+    kept = Value(op="kept", args=(share, fours), hint="kept")
+    return apply("mul", apply("mul", as_float(get("input")), kept), 1.0 / share, hint="dropped")
 
 
 def _number(arg: Argument) -> float:

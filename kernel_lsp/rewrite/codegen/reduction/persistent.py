@@ -15,6 +15,7 @@ from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.index import sizes_in
 from kernel_lsp.rewrite.codegen.core.ir import Region
+from kernel_lsp.rewrite.codegen.pointwise import dropping
 from kernel_lsp.rewrite.codegen.reduction import accumulate
 from kernel_lsp.rewrite.codegen.reduction.rows import RowLayout, body_of, size_lines
 from kernel_lsp.rewrite.generated import GeneratedSource
@@ -52,6 +53,7 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSo
     header = [
         *source.pointers(region),
         *("n_rows", "n_cols", "rows_per_program"),
+        *source.draw_parameters(region),
         *(f"{name}: tl.constexpr" for name in sizes),
         *("BLOCK_ROWS: tl.constexpr", "BLOCK_SIZE: tl.constexpr"),
     ]
@@ -80,6 +82,8 @@ def _kernel(layout: RowLayout) -> list[str]:
     inner.add(
         "mask = (rows < n_rows) & (cols < n_cols)  # the last rows, and a power of two of columns"
     )
+    if source.draws(region):
+        inner.add(dropping.quads("rows * (n_cols // 4)", "", "[None, :]"))
     inner.need(*(output.value for output in region.outputs))
     for output in region.outputs:
         text = str(inner.text(output.value))
@@ -110,6 +114,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
             f"def {region.name}({source.signature(region)}):",
             source.describe_region(summary, region),
             *source.make_contiguous(region.operands),
+            *source.draw_lines(region),
             *size_lines(region, ["n_rows", "n_cols"]),
             f"    rows_per_program = max({least}, "
             f"{source.blocks('n_rows', PROGRAMS * tile)}{rounded})",

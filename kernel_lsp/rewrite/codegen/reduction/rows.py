@@ -14,6 +14,7 @@ from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset, product, sizes_in
 from kernel_lsp.rewrite.codegen.core.ir import REDUCTIONS, Operand, Output, Region, Value
+from kernel_lsp.rewrite.codegen.pointwise import dropping
 from kernel_lsp.rewrite.codegen.reduction import accumulate
 from kernel_lsp.rewrite.generated import GeneratedSource
 
@@ -115,7 +116,15 @@ def _columns(layout: RowLayout, start: str) -> list[str]:
         if layout.looped
         else "BLOCK_SIZE is rounded up to a power of two"
     )
-    return [f"cols = {columns}", f"mask = {mask}  # {reason}"]
+    quads = [_quads(layout, start)] if source.draws(layout.region) else []
+    return [f"cols = {columns}", f"mask = {mask}  # {reason}", *quads]
+
+
+def _quads(layout: RowLayout, start: str) -> str:
+    """For a kernel that draws: its launcher has seen that four divides a row."""
+    first = f"{layout.row} * (n_cols // 4)"
+    spread = "[None, :]" if layout.tiled else ""
+    return dropping.quads(first, start and "start // 4", spread)
 
 
 def body_of(layout: RowLayout) -> Body:
@@ -216,6 +225,7 @@ def _header(layout: RowLayout, sizes: list[str], text: str) -> list[str]:
         *source.pointers(layout.region),
         *rows,
         "n_cols",
+        *source.draw_parameters(layout.region),
         *(f"{name}: tl.constexpr" for name in sizes),
         *blocks,
         "BLOCK_SIZE: tl.constexpr",
@@ -258,6 +268,7 @@ def _launcher(layout: RowLayout, choice: Mapping[str, Any], header: list[str], s
         f"def {region.name}({source.signature(region)}):",
         source.describe_region(summary, region),
         *source.make_contiguous(region.operands),
+        *source.draw_lines(region),
         *size_lines(region, ["n_rows", "n_cols"]),
         *(
             source.allocate(output, f"{region.operands[0].name}.device")
