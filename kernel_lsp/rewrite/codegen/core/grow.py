@@ -85,10 +85,10 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) 
 def _acts(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
     """Element by element, with other operands than tensors of a channel only where it is as large
     as the space; one mask of a dropout is drawn in a kernel."""
-    whole = shape_of(node) == space.sizes
     if is_dropping(node):
-        return whole and not any(map(is_dropping, group))
-    return (whole and is_channelwise(graph, node)) or is_pointwise(node)
+        return shape_of(node) == space.sizes and not any(map(is_dropping, group))
+    channels = is_channelwise(graph, node) and shape_of(node) == space.sizes
+    return channels or is_pointwise(node)
 
 
 def _reader_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
