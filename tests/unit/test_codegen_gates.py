@@ -130,3 +130,25 @@ def test_gradients_of_gates(trainer, expression, shape, init) -> None:
         expression, f"torch.randn({shape}, requires_grad=True)", arguments="x", init=init
     )
     trained_agrees(trainer, source, "fused-pointwise")
+
+
+PARTS = [
+    ("(lambda a, b: F.silu(a) * b)(*x.chunk(2, -1))", True),
+    ("(lambda a, b: F.silu(a) * b)(*(x * 2).chunk(2, -1))", True),
+    ("(lambda a, b, c: a * b * c.tanh())(*x.split(4, -1))", True),
+    ("(lambda a, b: (F.silu(a) * b, b.mean(1)))(*x.chunk(2, -1))", True),
+    ("(lambda a, b: F.silu(a) * b)(*x.transpose(0, 1).chunk(2, -1))", False),
+    ("(lambda a, b, c: F.silu(a) * b)(*x.chunk(3, -1))", False),
+    ("(lambda a, b: a + b.tanh())(*x.chunk(2, -1))", False),
+    ("(lambda a, b: F.silu(a) * b)(*x.chunk(2, 1))", False),
+]
+"""With whether the backward writes into parts of one gradient."""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("expression, whole", PARTS)
+def test_gradients_of_parts_are_written_into_the_whole(trainer, expression, whole, dtype) -> None:
+    inputs = f"torch.randn(3, 6, 12, dtype=torch.{dtype}, requires_grad=True)"
+    source = program(expression, inputs, arguments="x")
+    after = trained_agrees(trainer, source, "fused-pointwise", twice=dtype == "float32")
+    assert ("memory_format=torch.contiguous_format" in after) == whole

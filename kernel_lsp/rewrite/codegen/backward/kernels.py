@@ -18,6 +18,8 @@ from typing import TypeAlias
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.backward import derive, draws
+from kernel_lsp.rewrite.codegen.backward import parts as split
+from kernel_lsp.rewrite.codegen.backward.parts import Parts
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import (
@@ -66,6 +68,8 @@ class BackwardPlan:
     region: Region
     gradients: tuple[Gradient, ...]
     seeds: tuple[Operand, ...]
+    parts: tuple[Parts, ...] = ()
+    """Tensors of which the kernel gets the parts, and whose gradients it writes to."""
 
 
 def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> BackwardPlan | None:
@@ -96,13 +100,16 @@ def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> Back
     backward = Region(
         name=f"{region.name}_backward", dims=region.dims, outputs=outputs, reduced=rows
     )
+    kept: tuple[Parts, ...] = ()
     if not by_rows(backward):
         backward = _flatten_region(backward)
+        backward, kept = split.written_in_place(backward, split.parts_of(lowered))
     order = _needed_operands(backward, (*region.operands, *operands))
     return BackwardPlan(
         region=replace(backward, order=order),
         gradients=tuple(g for _, g in made),
         seeds=tuple(operands),
+        parts=kept,
     )
 
 
@@ -130,9 +137,9 @@ def differentiable(
         *([draws.HELPERS] if source.draws(lowered.region) else []),
         forward.definitions.replace(f"def {name}(", f"def {name}_forward("),
         *kernels,
-        reference_source(nodes, lowered, f"{name}_eager"),
+        reference_source(nodes, lowered, f"{name}_eager", planned.parts),
         _function(planned, lowered, forward.summary),
-        _public(nodes, lowered),
+        _public(nodes, lowered, planned.parts),
     ]
     return replace(
         forward,
@@ -340,12 +347,15 @@ def _needed_operands(region: Region, operands: Sequence[Operand]) -> tuple[Opera
 # --- source ----------------------------------------------------------------------------------
 
 
-def reference_source(nodes: Sequence[fx.Node], lowered: LoweredRegion, name: str) -> str:
-    """The group as plain PyTorch: a function of the launcher's arguments."""
+def reference_source(
+    nodes: Sequence[fx.Node], lowered: LoweredRegion, name: str, parts: Sequence[Parts] = ()
+) -> str:
+    """The group as plain PyTorch: a function of what a program calls the launcher with."""
     pairs = zip(lowered.inputs, lowered.region.operands, strict=True)
     names = {node: operand.name for node, operand in pairs}
-    lines = [f"def {name}({source.given(lowered.region)}):"]
+    lines = [f"def {name}({', '.join(split.names(lowered, parts))}):"]
     lines.append('    """The same in PyTorch, for gradients of gradients."""')
+    lines += [f"    {one.statement()}" for one in parts]
     for node, view in lowered.views.items():
         lines.append(f"    {names[node]} = {names[node]}.permute({inverse(view)})")
     lines += statements(nodes, names)[0]
@@ -371,13 +381,14 @@ def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[lis
 
 
 def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> str:
-    name, arguments = lowered.region.name, source.given(lowered.region)
-    drawn = source.draws(lowered.region)
-    taken, eager = source.signature(lowered.region), f"{name}_eager"
+    name, called = lowered.region.name, source.signature(lowered.region)
+    given, drawn = split.names(lowered, planned.parts), source.draws(lowered.region)
+    arguments, eager = ", ".join(given), f"{name}_eager"
+    divided = [f"        {one.statement()}" for one in planned.parts]
     if drawn:
         eager = f"draw_again(ctx.drawn, {eager})"
     incoming = ", ".join(seed.name for seed in planned.seeds)
-    saved = arguments if len(lowered.region.operands) > 1 else f"({arguments},)"
+    saved = arguments if len(given) > 1 else f"({arguments},)"
     lines = [
         f"class _{source.title(name)}(torch.autograd.Function):",
         f'    """{summary}',
@@ -386,10 +397,11 @@ def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> st
         '    """',
         "",
         "    @staticmethod",
-        f"    def forward(ctx, {taken}):",
+        f"    def forward(ctx, {', '.join([*given, *drawn])}):",
         f"        ctx.save_for_backward({arguments})",
         *(f"        ctx.{state} = {state}" for state in drawn),
-        f"        return {name}_forward({taken})",
+        *divided,
+        f"        return {name}_forward({called})",
         "",
         "    @staticmethod",
         f"    def backward(ctx, {incoming}):",
@@ -397,15 +409,16 @@ def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> st
         "its own",
         f"            return differentiate_again(ctx, {eager}, {incoming})",
         f"        {saved} = ctx.saved_tensors",
+        *divided,
         *_result_texts(planned, lowered),
         "",
     ]
     return "\n".join([AGAIN, "", *lines])
 
 
-def _public(nodes: Sequence[fx.Node], lowered: LoweredRegion) -> str:
+def _public(nodes: Sequence[fx.Node], lowered: LoweredRegion, parts: Sequence[Parts]) -> str:
     """The function that a program calls."""
-    name, arguments = lowered.region.name, source.given(lowered.region)
+    name, arguments = lowered.region.name, ", ".join(split.names(lowered, parts))
     call = f"_{source.title(name)}.apply"
     if source.draws(lowered.region):
         return draws.public_source(nodes, lowered, call)
@@ -413,19 +426,23 @@ def _public(nodes: Sequence[fx.Node], lowered: LoweredRegion) -> str:
 
 
 def _result_texts(planned: BackwardPlan, lowered: LoweredRegion) -> list[str]:
-    region = planned.region
-    stored = ", ".join(output.name for output in region.outputs)
+    region, stored = planned.region, source.result(planned.region)
     called = [operand.name for operand in region.operands]
+    called += [output.name for output in split.given_outputs(region)]
     called += [f"ctx.{state}" for state in source.draws(region)]
-    by_operand = {g.operand: g.finish for g in planned.gradients}
-    results = [by_operand.get(operand, "None") for operand in lowered.region.operands]
+    by_name = {g.operand.name: g.finish for g in planned.gradients}
+    by_name |= {one.name: f"grad_{one.name}" for one in planned.parts}
+    results = [by_name.get(name, "None") for name in split.names(lowered, planned.parts)]
     results += ["None" for _ in source.draws(lowered.region)]
+    divided = [line for one in planned.parts for line in one.gradient_lines()]
     if not region.outputs:
         return return_lines(results)
     if len(region.outputs) == 1 and results == [region.outputs[0].name]:
         return [source.wrap_items(f"return {region.name}(", called, ")", indent=" " * 8)]
+    head = f"{stored} = " if stored else ""
     return [
-        source.wrap_items(f"{stored} = {region.name}(", called, ")", indent=" " * 8),
+        *(f"        {line}" for line in divided),
+        source.wrap_items(f"{head}{region.name}(", called, ")", indent=" " * 8),
         *return_lines(results),
     ]
 

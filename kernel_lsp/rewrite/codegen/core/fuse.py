@@ -10,7 +10,7 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.codegen.backward import draws, training
+from kernel_lsp.rewrite.codegen.backward import draws, parts, training
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import cost, launching, source, strides
 from kernel_lsp.rewrite.codegen.core.grow import grow, pointwise_groups
@@ -186,7 +186,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     kernel = _generate_named(graph, nodes, space, template, _complete(choice, template))
     if graph.gradients:
         backward.require_constants(graph, lowered)
-    inputs = [_insert_view(graph, lowered, node, before) for node in lowered.inputs]
+    inputs = [_insert_view(graph, lowered, node, before) for node in _inputs(graph, nodes, lowered)]
     checked = any(op_name(node) == "binary_cross_entropy" for node in nodes)
     dropouts = [node for node in nodes if is_dropping(node)]
     launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
@@ -202,6 +202,12 @@ def _complete(choice: dict[str, Any], template: Template) -> dict[str, Any]:
     """Of every parameter of the template the chosen value, or its default."""
     offered = template.parameters.items()
     return {name: choice.get(name, choices[0]) for name, choices in offered}
+
+
+def _inputs(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> list[fx.Node]:
+    """What the launch is called with."""
+    planned = backward.plan(graph, nodes, lowered) if graph.gradients else None
+    return parts.inputs(lowered, planned.parts if planned is not None else ())
 
 
 def _insert_view(graph: Graph, lowered: LoweredRegion, node: fx.Node, before: fx.Node) -> fx.Node:

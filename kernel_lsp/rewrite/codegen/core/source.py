@@ -88,8 +88,10 @@ def docstring(summary: str, shapes: Iterable[tuple[str, str, str]]) -> list[str]
 
 
 def signature(region: Region) -> str:
-    """Parameters of the function that launches the region's kernel."""
-    return ", ".join([given(region), *draws(region)])
+    """Parameters of the function that launches the region's kernel: tensors that it reads, views
+    that it writes to."""
+    views = (output.name for output in region.outputs if output.inner is not None)
+    return ", ".join([given(region), *views, *draws(region)])
 
 
 def given(region: Region) -> str:
@@ -139,7 +141,7 @@ def allocate(output: Output, device: str) -> str:
 
 
 def result(region: Region) -> str:
-    return ", ".join(output.name for output in region.outputs)
+    return ", ".join(output.name for output in region.outputs if output.inner is None)
 
 
 def generate_source(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core.ir import Operand, Region
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region
 from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported, op_name
 from kernel_lsp.rewrite.graph import Graph, is_op
 
@@ -60,40 +60,35 @@ def is_mergeable(value: torch.Tensor, left: int, right: int) -> bool:
 def argument_names(region: Region) -> list[str]:
     """Of a kernel that reads operands by their strides. Triton makes a constant of a stride of 1,
     and is told which of them 16 divides."""
-    return [
-        f"{operand.name}_stride_{axis}"
-        for operand in _strided_operands(region)
-        for axis in operand.axes
-    ]
+    every = range(len(region.dims))
+    return [f"{item.name}_stride_{axis}" for item in _strided(region) for axis in every]
 
 
 def arguments(region: Region) -> list[str]:
-    return [
-        f"{operand.name}.stride({axis})"
-        for operand in _strided_operands(region)
-        for axis in operand.axes
-    ]
+    every = range(len(region.dims))
+    return [f"{item.name}.stride({axis})" for item in _strided(region) for axis in every]
 
 
 def reshape_lines(region: Region) -> list[str]:
     """Strided operands with the dimensions of the region: views, unless a call has laid one out
-    anew."""
+    anew. What is written to is always a view."""
     sizes = ", ".join(dim.name for dim in region.dims)
     return [
-        f"    {operand.name} = {operand.name}.reshape({sizes})"
-        for operand in _strided_operands(region)
+        f"    {item.name} = {item.name}.{'view' if isinstance(item, Output) else 'reshape'}({sizes})"
+        for item in _strided(region)
     ]
 
 
-def address(operand: Operand, positions: Sequence[str]) -> str:
-    """Where its element at these positions lies."""
+def address(name: str, positions: Sequence[str]) -> str:
+    """Where its element at these positions, one for each dimension, lies."""
     terms = [f"({text})" if " " in text else text for text in positions]
-    steps = [f"{operand.name}_stride_{axis}" for axis in operand.axes]
-    return " + ".join(f"{text} * {step}" for text, step in zip(terms, steps, strict=True))
+    return " + ".join(f"{text} * {name}_stride_{axis}" for axis, text in enumerate(terms))
 
 
-def _strided_operands(region: Region) -> list[Operand]:
-    return [operand for operand in region.operands if operand.inner is not None]
+def _strided(region: Region) -> list[Operand | Output]:
+    """They vary along all dimensions."""
+    every: list[Operand | Output] = [*region.operands, *region.outputs]
+    return [item for item in every if item.inner is not None]
 
 
 def is_copy(node: fx.Node) -> bool:

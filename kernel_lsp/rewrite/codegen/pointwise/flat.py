@@ -8,7 +8,7 @@ from typing import Any
 from kernel_lsp.rewrite.codegen.core import source, strides
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset, product, sizes_in
-from kernel_lsp.rewrite.codegen.core.ir import Operand, Region
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region
 from kernel_lsp.rewrite.codegen.pointwise import dropping
 from kernel_lsp.rewrite.generated import GeneratedSource
 
@@ -43,10 +43,7 @@ def _kernel(region: Region) -> tuple[str, list[str]]:
     body = Body(names, lambda operand: _load(operand, region))
     body.need(*(output.value for output in region.outputs))
     for output in region.outputs:
-        assert not (output.rowwise or output.columns), (
-            f"{output.name} is shorter than what would be stored"
-        )
-        body.add(f"tl.store({output.name}_ptr + offs, {body.text(output.value)}, mask=mask)")
+        body.add(_store(output, region, str(body.text(output.value))))
     lines += body.lines
     sizes = sizes_in("\n".join(lines), region.dims)
     header = [
@@ -84,8 +81,22 @@ def narrow(region: Region) -> list[Operand]:
 def _load(operand: Operand, region: Region) -> str:
     if operand.inner is None:
         return flat_load(operand, region, "offs")
-    positions = ["offs"] if len(region.dims) == 1 else [f"at_{axis}" for axis in operand.axes]
-    return f"tl.load({operand.name}_ptr + {strides.address(operand, positions)}, mask=mask)"
+    where = strides.address(operand.name, _positions(region))
+    return f"tl.load({operand.name}_ptr + {where}, mask=mask)"
+
+
+def _store(output: Output, region: Region, text: str) -> str:
+    short = output.rowwise or output.columns
+    assert not short, f"{output.name} is shorter than what would be stored"
+    strided = output.inner is not None
+    where = strides.address(output.name, _positions(region)) if strided else "offs"
+    return f"tl.store({output.name}_ptr + {where}, {text}, mask=mask)"
+
+
+def _positions(region: Region) -> list[str]:
+    """Of an element, along each dimension."""
+    count = len(region.dims)
+    return ["offs"] if count == 1 else [f"at_{axis}" for axis in range(count)]
 
 
 def _position_lines(region: Region) -> list[str]:
@@ -126,7 +137,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
         f"def {region.name}({source.signature(region)}):",
         source.describe_region(summary, region),
         *source.make_contiguous([operand for operand in region.operands if operand.inner is None]),
-        *(source.allocate(output, device) for output in region.outputs),
+        *(source.allocate(output, device) for output in region.outputs if output.inner is None),
         *source.size_lines(region, named),
         *strides.reshape_lines(region),
         *source.draw_lines(region),
@@ -134,7 +145,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
         "    if n_elements > 0:  # a grid of zero programs cannot be launched",
         f"        grid = ({source.blocks('n_elements', choice['BLOCK_SIZE'])},)",
         source.wrap_items(f"_{region.name}_kernel[grid](", arguments, ")", indent="        "),
-        f"    return {source.result(region)}",
+        *([f"    return {result}"] if (result := source.result(region)) else []),
         "",
     ]
     return "\n".join(lines)

@@ -97,7 +97,7 @@ def _load(operand: Operand, region: Region, rows: int) -> str:
         positions = [
             offset(replace(operand, axes=(axis,)), region.dims, spaces) for axis in operand.axes
         ]
-        where = strides.address(operand, positions)
+        where = strides.address(operand.name, positions)
     else:
         where = offset(operand, region.dims, spaces)
     down = f"rows < {region.dims[rows].name}" if rows in operand.axes else ""
