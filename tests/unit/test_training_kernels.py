@@ -1,11 +1,14 @@
 """Backward kernels in Triton's interpreter against float64 torch: every derivative, at its kinks
 too."""
 
+import re
+
 import pytest
 from codegen_helpers import program
 from training_helpers import agrees, rewritten, session
 
 from kernel_lsp.errors import CaptureError
+from kernel_lsp.records import Step
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -85,8 +88,35 @@ def test_what_is_broadcast_gets_the_sum_of_its_gradients(trainer, name) -> None:
 
 
 def test_gradients_that_only_pass_through_need_no_kernel(trainer) -> None:
-    source = program("x + y + self.b", PAIR, init="self.b = nn.Parameter(torch.randn(13))")
-    assert "_backward_kernel" not in agrees(trainer, source, "fused-pointwise")
+    assert "_backward_kernel" not in agrees(trainer, program("x + y + 1", PAIR), "fused-pointwise")
+
+
+@pytest.mark.parametrize("shape", ["7, 13", "37, 300", "3, 50, 513"])
+def test_a_bias_s_gradient_is_summed_without_storing_what_passes_through(trainer, shape) -> None:
+    """Columns and rows beyond one program's share are others'."""
+    *_, last = shape.split(", ")
+    init = f"self.b = nn.Parameter(torch.randn({last}))"
+    source = program("x + y + self.b", PAIR.replace("7, 13", shape), init=init)
+    after = agrees(trainer, source, "fused-pointwise")
+    assert "_backward_kernel" in after and "grad_x_ptr" not in after
+
+
+def test_a_chain_over_many_columns_sums_the_gradient_of_its_bias(trainer) -> None:
+    init = "self.b = nn.Parameter(torch.randn(300))"
+    source = program("F.silu(x + self.b) * y", PAIR.replace("7, 13", "150, 300"), init=init)
+    after = agrees(trainer, source, "fused-pointwise")
+    assert "n_blocks = (n_cols + 255) // 256" in after
+
+
+def test_backward_kernels_have_parameters_of_their_own() -> None:
+    init = "self.n = nn.LayerNorm(4096)"
+    source = program("self.n(x + y)", PAIR.replace("7, 13", "4096, 4096"), init=init)
+    opened = session(source, "fused-norm", device="cuda")
+    (site,) = opened.sites(opened.graph)
+    step = Step(skill="fused-norm", site=site.site, parameters={"backward_num_stages": 1})
+    plain, *others = (made.program for made in opened.variants([step], 0, 4))
+    assert "num_stages" not in plain
+    assert any("in tl.range(0, rows_per_program, BLOCK_ROWS, num_stages=" in t for t in others)
 
 
 ROWS = [
@@ -120,6 +150,46 @@ ROWS = [
 @pytest.mark.parametrize(("expression", "skill", "init"), ROWS)
 def test_row_kernels_have_the_gradients_of_eager(trainer, expression, skill, init) -> None:
     agrees(trainer, program(expression, PAIR, init=init), skill)
+
+
+LONG = [
+    ("self.n(x + y)", "fused-norm", "self.n = nn.LayerNorm(300)", "mean, rstd"),
+    ("F.rms_norm(x, (300,)) * y", "fused-norm", "", "rstd"),
+    ("F.log_softmax(x * 2 + y, -1)", "fused-row-softmax", "", "row_max, row_sum"),
+    ("torch.softmax(x, -1) * y", "fused-row-softmax", "", "row_max, row_sum"),
+    ("torch.logsumexp(x * y, -1)", "fused-reduction", "", "row_abs, row_max, row_sum"),
+    ("torch.sqrt((x * y).var(-1) + 1)", "fused-reduction", "", "mean, sqrt"),
+    ("F.normalize(x * y, dim=-1)", "fused-reduction", "", "clamp_min, linalg_vector_norm"),
+    ("F.group_norm(x, 2) * y", "fused-norm", "", "mean, rstd"),
+    ("torch.softmax(x, 0) * y", "fused-row-softmax", "", ""),
+]
+
+
+@pytest.mark.parametrize(("expression", "skill", "init", "kept"), LONG)
+def test_what_a_long_row_was_reduced_to_is_kept(trainer, expression, skill, init, kept) -> None:
+    source = program(expression, PAIR.replace("7, 13", "9, 300"), init=init)
+    after = agrees(trainer, source, skill)
+    found = re.findall(r"\w+", "".join(re.findall(r"(.*) = ctx.kept", after)))
+    assert ", ".join(sorted(found)) == kept
+
+
+SEGMENTS = [
+    ("self.n(x)", "self.n = nn.GroupNorm(4, 8)", "23, 23"),
+    ("F.silu(self.n(x + y))", "self.n = nn.GroupNorm(4, 12)", "30, 41"),
+    (
+        "F.group_norm(x, 4) * y + self.b[:, None, None]",
+        "self.b = nn.Parameter(torch.randn(8))",
+        "23, 23",
+    ),
+]
+
+
+@pytest.mark.parametrize(("expression", "init", "image"), SEGMENTS)
+def test_the_weight_of_a_group_norm_is_summed_by_segments(trainer, expression, init, image) -> None:
+    channels = 12 if "12" in init else 8
+    inputs = PAIR.replace("7, 13", f"16, {channels}, {image}")
+    after = agrees(trainer, program(expression, inputs, init=init), "fused-norm")
+    assert "* n_blocks + step % n_blocks" in after and "_all" not in after
 
 
 BESIDE = [

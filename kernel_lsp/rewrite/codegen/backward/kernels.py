@@ -1,5 +1,6 @@
 """A generated kernel's backward: a second kernel that recomputes the forward from its inputs, and
-the `torch.autograd.Function` that ties both together.
+the `torch.autograd.Function` that ties both together. What the forward has reduced over a long row
+is kept, one number for each row, so that the backward need not reduce it again.
 
 `differentiable(graph, nodes, lowered, emit) -> Generated | None` renames the forward launcher to
 ``<name>_forward``, derives ``<name>_backward`` (derive.py) and emits a function ``<name>`` in
@@ -10,10 +11,11 @@ outputs."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import fx
 
@@ -35,7 +37,7 @@ from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.core.space import WEIGHTS
 from kernel_lsp.rewrite.codegen.core.strides import inverse
 from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, op_name
-from kernel_lsp.rewrite.codegen.reduction import persistent
+from kernel_lsp.rewrite.codegen.reduction import persistent, segments
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph, argument
 from kernel_lsp.rewrite.printing import guard
@@ -43,6 +45,9 @@ from kernel_lsp.rewrite.printing.calls import Printer
 
 Emit: TypeAlias = Callable[[Region, str], "GeneratedSource | None"]
 """(region, summary) -> kernels and launcher, or None where no template fits."""
+MIN_KEPT_COLUMNS = 128
+"""Rows as long as this have their statistics kept: four bytes beside at least 256."""
+PAIRS = ("moments", "softmax_stats")
 SEVERED = ("detach",)
 """Pointwise here, but no gradient flows back through them."""
 
@@ -68,6 +73,8 @@ class BackwardPlan:
     region: Region
     gradients: tuple[Gradient, ...]
     seeds: tuple[Operand, ...]
+    kept: tuple[Output, ...]
+    """What the forward stores for the backward, beside its results."""
     parts: tuple[Parts, ...] = ()
     """Tensors of which the kernel gets the parts, and whose gradients it writes to."""
 
@@ -77,39 +84,38 @@ def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> Back
     wanted = wanted_operands(graph, lowered)
     if not wanted or not _is_covered(graph, nodes, lowered):
         return None
-    region, taken = lowered.region, UniqueNames([o.name for o in lowered.region.operands])
+    region = lowered.region
+    taken = UniqueNames(item.name for item in source.tensors(region))
     rows = _trailing(region, wanted)
     values = [output.value for output in region.outputs]
     if rows != region.reduced:
         values = _rebase(values, rows)
-    row_axes = tuple(axis for axis in range(len(region.dims)) if axis not in rows)
+    operands = [_seed(region, rows, output, taken) for output in region.outputs]
     seeds: dict[Value, Value] = {}
-    operands: list[Operand] = []
-    for output, value in zip(region.outputs, values, strict=True):
-        axes = row_axes if output.rowwise else tuple(range(len(region.dims)))
-        seed = Operand(name=taken.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=axes)
-        operands.append(seed)
-        incoming = load(seed, rowwise=output.rowwise)
+    for output, value, operand in zip(region.outputs, values, operands, strict=True):
+        incoming = load(operand, rowwise=output.rowwise)
         seeds[value] = derive.total(seeds.get(value), incoming)
     try:
         found = derive.gradients(values, seeds, wanted)
     except derive.Underivable:
         return None
+    found, kept = _keep_statistics(region, found, taken)
     made = _outputs(region, rows, found, taken)
     outputs = tuple({output.name: output for output, _ in made if output is not None}.values())
     backward = Region(
         name=f"{region.name}_backward", dims=region.dims, outputs=outputs, reduced=rows
     )
-    kept: tuple[Parts, ...] = ()
+    parts: tuple[Parts, ...] = ()
     if not by_rows(backward):
         backward = _flatten_region(backward)
-        backward, kept = split.written_in_place(backward, split.parts_of(lowered))
-    order = _needed_operands(backward, (*region.operands, *operands))
+        backward, parts = split.written_in_place(backward, split.parts_of(lowered))
+    order = _needed_operands(backward, (*region.operands, *kept.values(), *operands))
     return BackwardPlan(
         region=replace(backward, order=order),
         gradients=tuple(g for _, g in made),
         seeds=tuple(operands),
-        parts=kept,
+        kept=tuple(_kept_output(region, value, operand) for value, operand in kept.items()),
+        parts=parts,
     )
 
 
@@ -148,6 +154,13 @@ def differentiable(
         numbers=tuple(dict.fromkeys(numbers)),
         supports_autograd=True,
     )
+
+
+def forward_region(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> Region:
+    """The region with what its backward keeps as further outputs."""
+    planned, region = plan(graph, nodes, lowered), lowered.region
+    kept = planned.kept if planned is not None else ()
+    return replace(region, outputs=(*region.outputs, *kept))
 
 
 # --- which operands --------------------------------------------------------------------------
@@ -214,6 +227,69 @@ def _trailing(region: Region, wanted: Sequence[Operand]) -> tuple[int, ...]:
     return (last,) if last > 0 and narrow and (by_row or by_column) else ()
 
 
+def _seed(region: Region, rows: tuple[int, ...], output: Output, taken: UniqueNames) -> Operand:
+    """The gradient that comes in for an output."""
+    gone = rows if output.rowwise else ()
+    axes = tuple(axis for axis in range(len(region.dims)) if axis not in gone)
+    return Operand(name=taken.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=axes)
+
+
+def _kept_output(region: Region, value: Value, operand: Operand) -> Output:
+    shape = _sizes(region, operand.axes)
+    return Output(name=operand.name, value=value, dtype=operand.dtype, shape=shape, rowwise=True)
+
+
+def _keep_statistics(
+    region: Region, found: Mapping[Operand, Value], taken: UniqueNames
+) -> tuple[dict[Operand, Value], dict[Value, Operand]]:
+    """The gradients with loads of what the forward has reduced, and what these are loads of."""
+    if math.prod(region.dims[axis].size for axis in region.reduced) < MIN_KEPT_COLUMNS:
+        return dict(found), {}
+    statistics, forward = _statistics(region), set(region.values)
+    kept: dict[Value, Operand] = {}
+    made: dict[Value, Value] = {}
+
+    def visit(value: Value) -> Value:
+        if value not in made:
+            key = _statistic(value)
+            made[value] = (
+                keep(statistics.setdefault(key, value)) if is_kept(key) else rebuild(value)
+            )
+        return made[value]
+
+    def is_kept(key: Any) -> bool:
+        return key in statistics or (isinstance(key, tuple) and key[0] in forward)
+
+    def keep(value: Value) -> Value:
+        if value not in kept:
+            name = taken.fresh(value.hint or f"row_{value.op}")
+            kept[value] = Operand(name=name, dtype=value.dtype, axes=region.row_axes)
+            made[value] = load(kept[value], rowwise=True)
+        return made[value]
+
+    def rebuild(value: Value) -> Value:
+        args = tuple(visit(arg) if isinstance(arg, Value) else arg for arg in value.args)
+        changed = any(new is not old for new, old in zip(args, value.args, strict=True))
+        return replace(value, args=args) if changed else value
+
+    return {operand: visit(value) for operand, value in found.items()}, kept
+
+
+def _statistics(region: Region) -> dict[Any, Value]:
+    """Numbers of a row that come from a reduction over it."""
+    reduced: set[Value] = set()
+    for value in region.values:
+        if value.op in REDUCTIONS or (value.rowwise and reduced.intersection(value.values)):
+            reduced.add(value)
+    kept = (value for value in reduced if value.op not in PAIRS and value.dtype == "float32")
+    return {_statistic(value): value for value in kept}
+
+
+def _statistic(value: Value) -> Any:
+    """What is the same for all values that are the same part of a pair."""
+    return value.args if value.op == "part" else value
+
+
 def _rebase(roots: Sequence[Value], rows: tuple[int, ...]) -> list[Value]:
     """The same values with other reduced dimensions; without any, nothing is rowwise."""
     made: dict[Value, Value] = {}
@@ -230,7 +306,7 @@ def _rebase(roots: Sequence[Value], rows: tuple[int, ...]) -> list[Value]:
 def by_rows(region: Region) -> bool:
     """Whether a backward is walked row by row: it reduces, or stores less than one number an
     element."""
-    narrow = any(output.columns or output.rowwise for output in region.outputs)
+    narrow = any(o.columns or o.rowwise or o.segments for o in region.outputs)
     return narrow or any(value.op in REDUCTIONS for value in region.values)
 
 
@@ -259,9 +335,9 @@ def _outputs(
     """What the kernel stores, and each gradient from it. An incoming gradient is not stored
     again."""
     made: list[tuple[Output | None, Gradient]] = []
-    kept = any(_by_columns(region, rows, o) and v.operand is None for o, v in found.items())
     for operand, value in found.items():
-        there = value.operand if not (kept and _by_columns(region, rows, operand)) else None
+        summed = _by_columns(region, rows, operand) or _by_segments(region, rows, operand)
+        there = None if summed else value.operand
         if there is not None and _can_be_summed_to(there, operand):
             finish = _sum_text(region, operand, there.name, there.axes, "reshape")
             made.append((None, Gradient(operand=operand, stored=there.name, finish=finish)))
@@ -295,6 +371,10 @@ def _with_shape(output: Output, operand: Operand, region: Region, rows: tuple[in
     if _by_columns(region, rows, operand):
         shape = f"(n_programs, {', '.join(region.dims[axis].source for axis in rows)})"
         return replace(output, dtype="float32", shape=shape, columns=True)
+    if _by_segments(region, rows, operand):
+        sizes = [region.dims[axis].source for axis in (*region.row_axes, *rows[:-1])]
+        shape = f"({', '.join(sizes)}, n_blocks)"
+        return replace(output, dtype="float32", shape=shape, segments=True)
     every = tuple(range(len(region.dims)))
     return replace(output, name=f"{output.name}_all", shape=_sizes(region, every))
 
@@ -303,16 +383,26 @@ def _by_columns(region: Region, rows: tuple[int, ...], operand: Operand) -> bool
     return operand.axes == rows and persistent.fits(region, rows)
 
 
+def _by_segments(region: Region, rows: tuple[int, ...], operand: Operand) -> bool:
+    return (
+        rows == region.reduced
+        and segments.fits(region)
+        and segments.is_segmentwise(region, operand.axes)
+    )
+
+
 def _same(one: Output, other: Output) -> bool:
-    kinds = [(o.value, o.dtype, o.rowwise, o.columns) for o in (one, other)]
+    kinds = [(o.value, o.dtype, o.rowwise, o.columns, o.segments) for o in (one, other)]
     return kinds[0] == kinds[1]
 
 
 def _axes(region: Region, rows: tuple[int, ...], output: Output) -> tuple[int, ...]:
     """Dimensions of the region that the output has; those of a row's sums stand behind the
-    programs."""
+    programs, those of a segment's before the blocks."""
     if output.columns:
         return (-1, *rows)
+    if output.segments:
+        return (*region.row_axes, *rows[:-1], -1)
     return tuple(axis for axis in range(len(region.dims)) if not output.rowwise or axis not in rows)
 
 
@@ -381,7 +471,7 @@ def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[lis
 
 
 def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> str:
-    name, called = lowered.region.name, source.signature(lowered.region)
+    name = lowered.region.name
     given, drawn = split.names(lowered, planned.parts), source.draws(lowered.region)
     arguments, eager = ", ".join(given), f"{name}_eager"
     divided = [f"        {one.statement()}" for one in planned.parts]
@@ -389,11 +479,14 @@ def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> st
         eager = f"draw_again(ctx.drawn, {eager})"
     incoming = ", ".join(seed.name for seed in planned.seeds)
     saved = arguments if len(given) > 1 else f"({arguments},)"
+    kept = ", ".join(output.name for output in planned.kept)
+    kept = f"({kept},)" if len(planned.kept) == 1 else kept
+    inputs = "inputs and what was reduced over each row" if kept else "inputs"
     lines = [
         f"class _{source.title(name)}(torch.autograd.Function):",
         f'    """{summary}',
         "",
-        "    Only the inputs are kept for the backward, which computes what lies between again.",
+        f"    Only the {inputs} are kept for the backward, which computes what lies between again.",
         '    """',
         "",
         "    @staticmethod",
@@ -401,7 +494,7 @@ def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> st
         f"        ctx.save_for_backward({arguments})",
         *(f"        ctx.{state} = {state}" for state in drawn),
         *divided,
-        f"        return {name}_forward({called})",
+        *_forward_lines(planned, lowered),
         "",
         "    @staticmethod",
         f"    def backward(ctx, {incoming}):",
@@ -409,11 +502,24 @@ def _function(planned: BackwardPlan, lowered: LoweredRegion, summary: str) -> st
         "its own",
         f"            return differentiate_again(ctx, {eager}, {incoming})",
         f"        {saved} = ctx.saved_tensors",
+        *([f"        {kept} = ctx.kept"] if kept else []),
         *divided,
         *_result_texts(planned, lowered),
         "",
     ]
     return "\n".join([AGAIN, "", *lines])
+
+
+def _forward_lines(planned: BackwardPlan, lowered: LoweredRegion) -> list[str]:
+    """The launch of the forward, and what is kept of it."""
+    region = lowered.region
+    call, results = f"{region.name}_forward({source.signature(region)})", source.result(region)
+    if not planned.kept:
+        return [f"        return {call}"]
+    return [
+        f"        {results}, *ctx.kept = {call}",
+        f"        return {results}",
+    ]
 
 
 def _public(nodes: Sequence[fx.Node], lowered: LoweredRegion, parts: Sequence[Parts]) -> str:

@@ -6,8 +6,9 @@ Rates and passes are the cost model's (codegen/cost.py); nothing is measured her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import fx
 
@@ -24,6 +25,8 @@ from kernel_lsp.rewrite.graph import Graph
 MAX_COLUMNS = 8192
 """Longest row that a backward keeps in registers: it holds the inputs and the incoming gradient at
 once."""
+BACKWARD = "backward_"
+"""Before the name of a parameter that is the backward kernel's own."""
 MIN_ROWS = 64
 """Fewer rows leave most of the device idle while each is walked by one program."""
 
@@ -34,16 +37,35 @@ def with_backward(
     lowered: LoweredRegion,
     space: RegionShape,
     forward: GeneratedSource,
+    choice: Mapping[str, Any],
 ) -> GeneratedSource:
-    """Raises RewriteError when the group has no backward; `pays` has said so before."""
+    """Raises RewriteError when the group has no backward; `pays` has said so before.
+
+    ``choice``: of :func:`parameters`."""
     made = backward.differentiable(
-        graph, nodes, lowered, forward, lambda region, summary: _emit(region, space, summary)
+        graph,
+        nodes,
+        lowered,
+        forward,
+        lambda region, summary: _emit(region, space, summary, choice),
     )
     if made is None:
         raise RewriteError(
             f"{forward.name} has no backward", "keep the original path while training"
         )
     return made
+
+
+def parameters(
+    graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion, space: RegionShape
+) -> dict[str, list[Any]]:
+    """Finite search space of the backward kernel, default first; empty where there is none."""
+    planned = backward.plan(graph, nodes, lowered)
+    if planned is None or not planned.region.outputs:
+        return {}
+    template = _template(planned.region, space)
+    found = template.parameters if template is not None else {}
+    return {f"{BACKWARD}{name}": choices for name, choices in found.items()}
 
 
 def is_trainable(
@@ -108,9 +130,14 @@ def _reduced_dims(region: Region, space: RegionShape) -> tuple[int, ...]:
     return space.reduced or (len(space.sizes) - 1,)
 
 
-def _emit(region: Region, space: RegionShape, summary: str) -> GeneratedSource | None:
+def _emit(
+    region: Region, space: RegionShape, summary: str, choice: Mapping[str, Any]
+) -> GeneratedSource | None:
     template = _template(region, space)
     if template is None:
         return None
-    choice = {name: choices[0] for name, choices in template.parameters.items()}
-    return templates.emit(region, template, choice, summary)
+    chosen = {
+        name: choice.get(f"{BACKWARD}{name}", choices[0])
+        for name, choices in template.parameters.items()
+    }
+    return templates.emit(region, template, chosen, summary)

@@ -173,7 +173,7 @@ def summing_seconds(graph: Graph, region: Region, stored: str) -> float:
 
 def _axes(region: Region, output: Output) -> tuple[int, ...]:
     """A few lines of sums count as nothing."""
-    if output.columns:
+    if output.columns or output.segments:
         return ()
     return region.row_axes if output.rowwise else tuple(range(len(region.dims)))
 

@@ -152,7 +152,10 @@ def demanded_match(
         data={
             "nodes": [node.name for node in nodes],
             "space": space,
-            "parameters": template.parameters,
+            "parameters": {
+                **(training.parameters(graph, nodes, lowered, space) if graph.gradients else {}),
+                **template.parameters,
+            },
         },
     )
 
@@ -183,7 +186,8 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     except Unsupported as error:
         raise RewriteError(f"{match.label} can no longer be generated: {error}") from error
     template = template_for(lowered.region, space)
-    kernel = _generate_named(graph, nodes, space, template, _complete(choice, template))
+    choice = {**choice, **_complete(choice, template)}
+    kernel = _generate_named(graph, nodes, space, template, choice)
     if graph.gradients:
         backward.require_constants(graph, lowered)
     inputs = [_insert_view(graph, lowered, node, before) for node in _inputs(graph, nodes, lowered)]
@@ -241,9 +245,11 @@ def _generate_named(
 
     def make(name: str) -> GeneratedSource:
         spoken = apply_program_names(graph, lower(graph, nodes, space, name, any_layout=True))
-        kernel = emit(spoken.region, template, choice, summary)
         if graph.gradients:
-            return training.with_backward(graph, nodes, spoken, space, kernel)
+            region = backward.forward_region(graph, nodes, spoken)
+            kernel = emit(region, template, choice, summary)
+            return training.with_backward(graph, nodes, spoken, space, kernel, choice)
+        kernel = emit(spoken.region, template, choice, summary)
         if not source.draws(spoken.region):
             return kernel
         eager = backward.reference_source(nodes, spoken, f"{name}_eager")

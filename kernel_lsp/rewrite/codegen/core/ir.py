@@ -74,6 +74,8 @@ class Output:
     columns: bool = False
     """Reduced over all rows, to one element for each point of a row: only persistent.py and
     matmul_rows.py make these."""
+    segments: bool = False
+    """Reduced over the last dimension alone, in blocks: only segments.py makes these."""
     inner: int | None = None
     """Of a view that the launcher is given to write to, by its strides: as an operand's."""
 

@@ -70,9 +70,12 @@ def describe_region(summary: str, region: Region) -> str:
         axes = item.axes if isinstance(item, Operand) else tuple(every)
         share = isinstance(item, Output) and item.columns  # of the sums over all rows
         axes = region.reduced if share else axes
+        blocks = isinstance(item, Output) and item.segments
+        axes = (*region.row_axes, *region.reduced[:-1]) if blocks else axes
         sizes = ", ".join(region.dims[axis].name for axis in axes)
         shape = f"({sizes}{',' if len(axes) == 1 else ''})" if axes else ""
         shape = f"(n_programs, {sizes})" if share else shape
+        shape = f"({sizes}, n_blocks)" if blocks else shape
         shapes.append((item.name, item.dtype, shape))
     return "\n".join(docstring(summary, shapes))
 
@@ -188,3 +191,8 @@ def power_of_two(size: str) -> str:
 
 def next_power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element."""
+    return {"bool": 1, "float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}.get(dtype, 8)

@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.core.space import RegionShape
 from kernel_lsp.rewrite.codegen.pointwise import flat, tiled
 from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
-from kernel_lsp.rewrite.codegen.reduction import persistent, rows, split
+from kernel_lsp.rewrite.codegen.reduction import persistent, rows, segments, split
 from kernel_lsp.rewrite.generated import GeneratedSource
 
 ONE_BLOCK = 16384
@@ -29,7 +29,7 @@ FEW_ROWS = REFERENCE.processors
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Template:
     kind: str
-    """flat, tiled, rows, split or persistent."""
+    """flat, tiled, rows, split, persistent or segments."""
     parameters: dict[str, list[Any]]
     launches: int = 1
     passes: float = 1.0
@@ -51,8 +51,13 @@ def _template_for(region: Region, space: RegionShape) -> Template:
     if not space.reduced:
         return _pointwise_template(region)
     if any(output.columns for output in region.outputs):
-        columns = points(region.dims[axis].size for axis in region.reduced)
-        return Template(kind="persistent", parameters=persistent.parameters(columns))
+        return Template(kind="persistent", parameters=persistent.parameters(region))
+    if any(output.segments for output in region.outputs):
+        return _segments_template(region)
+    return _rows_template(region, space)
+
+
+def _rows_template(region: Region, space: RegionShape) -> Template:
     columns, lines = (
         points(region.dims[axis].size for axis in axes)
         for axes in (region.reduced, region.row_axes)
@@ -64,6 +69,8 @@ def _template_for(region: Region, space: RegionShape) -> Template:
     is_long = columns > 4096 and columns * lines > 2**18
     if lines < FEW_ROWS and is_long and split.splittable(region):
         return _split(region, lines)
+    if columns > ONE_BLOCK and segments.fits(region):
+        return _segments_template(region)
     if columns > ONE_BLOCK or free:
         return _looped_template(region, columns)
     return _one_block(columns, lines)
@@ -72,9 +79,13 @@ def _template_for(region: Region, space: RegionShape) -> Template:
 def _pointwise_template(region: Region) -> Template:
     if tiled.rows_of(region) is not None:
         return Template(kind="tiled", parameters=dict(tiled.PARAMETERS))
-    low = all(operand.dtype in ("bfloat16", "float16") for operand in region.operands)
-    blocks = [2048, 1024, 4096] if low else flat.PARAMETERS["BLOCK_SIZE"]
+    blocks = [2048, 1024, 4096] if _is_low(region) else flat.PARAMETERS["BLOCK_SIZE"]
     return Template(kind="flat", parameters={**flat.PARAMETERS, "BLOCK_SIZE": blocks})
+
+
+def _is_low(region: Region) -> bool:
+    """Whether all that is read has 16 bits."""
+    return all(operand.dtype in ("bfloat16", "float16") for operand in region.operands)
 
 
 def _one_block(columns: int, lines: int) -> Template:
@@ -100,19 +111,26 @@ def _looped_template(region: Region, columns: int) -> Template:
     return Template(kind="rows", parameters=parameters, passes=2.0 if full else 1.0)
 
 
+def _segments_template(region: Region) -> Template:
+    full = any(not (output.rowwise or output.segments) for output in region.outputs)
+    parameters = segments.parameters(region)
+    return Template(kind="segments", parameters=parameters, passes=2.0 if full else 1.0)
+
+
 def _strided_template(region: Region, columns: int, free: bool) -> Template:
-    """Neighbors in memory belong to different rows: a tile takes 32 of them at a time. What is
-    written for each element is worth twice the registers: a row that is walked in blocks is read
-    twice."""
+    """Neighbors in memory belong to different rows: a tile takes 128 bytes of them at a time. What
+    is written for each element is worth twice the registers: a row that is walked in blocks is
+    read twice."""
     full = any(not output.rowwise for output in region.outputs)
     block = min(next_power_of_two(columns), 256 if full else 128)
     looped = columns > block or free
     if looped:
         block = min(block, 128)
     large = block > 128
+    neighbors = [32, 16] if large else [64, 128] if _is_low(region) and block <= 64 else [32, 64]
     parameters: dict[str, list[Any]] = {
         "BLOCK_SIZE": [block if looped else 0],
-        "BLOCK_ROWS": [32, 16] if large else [32, 64],
+        "BLOCK_ROWS": neighbors,
         "num_warps": [8, 4] if large else [4, 8],
     }
     return Template(kind="rows", parameters=parameters, passes=2.0 if looped else 1.0)
@@ -141,6 +159,8 @@ def emit(
         return split.emit(region, choice, summary)
     if template.kind == "persistent":
         return persistent.emit(region, choice, summary)
+    if template.kind == "segments":
+        return segments.emit(region, choice, summary)
     return rows.emit(region, {**choice, "looped": choice["BLOCK_SIZE"] > 0}, summary)
 
 
