@@ -1,0 +1,146 @@
+"""Source of a linear layer with its cross entropy, as templates (linear_cross_entropy.py fills
+them)."""
+
+from __future__ import annotations
+
+KERNEL = '''\
+@triton.jit
+def _{name}_kernel(
+    logits_ptr, target_ptr, {count_pointer}loss_ptr, n_cols, row_stride,
+    WITH_GRAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+):
+    """Each program handles one row: its loss, and the gradient in the place of its logits."""
+    row = tl.program_id(0).to(tl.int64)  # int64: row * row_stride can pass 2**31
+    logits_ptr += row * row_stride
+    target = tl.load(target_ptr + row)
+    kept = target != {ignore}
+    # Targets outside of the classes read nothing and give NaN, where eager stops with an assertion.
+    valid = kept & (target >= 0) & (target < n_cols)
+    picked = tl.load(logits_ptr + target, mask=valid, other=float("nan")).to(tl.float32)
+{before}    lane_max = tl.full([BLOCK_SIZE], float("-inf"), tl.float32)
+    lane_sum = tl.full([BLOCK_SIZE], 0.0, tl.float32)
+    for start in range(0, row_stride, BLOCK_SIZE):
+        cols = start + tl.arange(0, BLOCK_SIZE)
+        mask = cols < n_cols  # behind them the row is filled up
+        logits = tl.load(logits_ptr + cols, mask=cols < row_stride, other=0.0).to(tl.float32)
+        logits = tl.where(mask, logits, float("-inf"))
+        new_max = tl.maximum(lane_max, logits)
+        # Lanes that saw only -inf: exp(-inf - -inf) would be NaN where it must weigh nothing.
+        pivot = tl.where(new_max == float("-inf"), 0.0, new_max)
+        lane_sum = lane_sum * tl.exp(lane_max - pivot) + tl.exp(logits - pivot)
+        lane_max = new_max
+{step}    row_max = tl.max(lane_max, axis=0)
+    row_pivot = tl.where(row_max == float("-inf"), 0.0, row_max)
+    row_sum = tl.sum(lane_sum * tl.exp(lane_max - row_pivot), axis=0)
+    log_sum = tl.log(row_sum)
+    loss = log_sum + (row_max - picked)  # in this order: a common shift of the logits cancels exactly
+{smoothed}    tl.store(loss_ptr + row, tl.where(kept, loss, 0.0))
+    if WITH_GRAD:
+{scale}        for start in range(0, row_stride, BLOCK_SIZE):
+            cols = start + tl.arange(0, BLOCK_SIZE)
+            mask = cols < row_stride
+            logits = tl.load(logits_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+            grad = tl.exp((logits - row_max) - log_sum) - tl.where(cols == target, {rest}, 0.0){less}
+            grad = tl.where(kept & (cols < n_cols), grad{scaled}, 0.0)
+            tl.store(logits_ptr + cols, grad, mask=mask)
+'''
+
+SMOOTHING = {
+    "before": """\
+    lane_total = tl.full([BLOCK_SIZE], 0.0, tl.float32)
+    anchor = tl.load(logits_ptr).to(tl.float32)
+    anchor = tl.where(tl.abs(anchor) < float("inf"), anchor, 0.0)  # a common shift costs no digits
+""",
+    "step": """\
+        lane_total += tl.where(mask, logits - anchor, 0.0)
+""",
+    "smoothed": """\
+    every = log_sum + (row_max - anchor) - tl.sum(lane_total, axis=0) / n_cols  # mean over classes
+    loss = {rest} * loss + {smoothing} * every
+""",
+    "less": " - {smoothing} / n_cols",
+}
+"""What smoothed labels add to the kernel."""
+SCALE = """\
+        scale = 1.0 / tl.load(count_ptr)
+"""
+
+FUNCTION = '''\
+def {name}_parts(x, weight, target{bias}, needed):
+    """The loss, and its gradient for each operand that ``needed`` names (None for the others)."""
+    x, weight, target = x.contiguous(), weight.contiguous(), target.contiguous()
+    n_rows = x.shape[0]
+{filled}    loss = torch.empty(n_rows, dtype=torch.float32, device=x.device)
+{count}    grad_x = torch.empty_like(x) if needed[0] else None
+    grad_weight = {weight_start}
+{bias_start}    size = max(1, {size})  # rows whose logits are there at a time
+    for start in range(0, max(1, n_rows), size):
+        rows = slice(start, start + size)
+        part = x[rows]
+        logits = {product}
+        if n_rows > 0:  # a grid of zero programs cannot be launched
+            _{name}_kernel[(logits.shape[0],)](
+                logits, target[rows], {count_value}loss[rows], {classes}, {row_stride},
+                WITH_GRAD=any(needed), BLOCK_SIZE={block}, num_warps={warps},
+            )
+        if needed[0]:
+            torch.mm(logits, weight, out=grad_x[rows])
+        if needed[1]:
+            grad_weight {add}= torch.mm(logits.t(), part)
+{bias_step}    out = (loss.sum(){divided}).to(torch.{dtype})
+    if needed[1]:
+        grad_weight = grad_weight{cut}.to(weight.dtype)
+{bias_end}    return out, (grad_x, grad_weight{bias_grad})
+
+
+class _{title}(torch.autograd.Function):
+    """A linear layer and its cross entropy; the forward makes the gradients while the logits are there."""
+
+    @staticmethod
+    def forward(ctx, x, weight, target{bias}):
+        out, ctx.kept = {name}_parts(x, weight, target{bias}, ctx.needs_input_grad)
+        ctx.save_for_backward(x, weight, target{bias})
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own
+            return differentiate_again(ctx, {name}_eager, grad_out)
+        kept = ctx.kept
+        if kept is None:  # a second backward of one graph: the first has scaled them in place
+            kept = {name}_parts(*ctx.saved_tensors, ctx.needs_input_grad)[1]
+        ctx.kept = None
+        grad_x, grad_weight{bias_grad} = (grad if grad is None else grad.mul_(grad_out) for grad in kept)
+        return grad_x, grad_weight, None{bias_grad}
+
+
+def {name}_eager(x, weight, target{bias}):
+    """The same in PyTorch, for gradients of gradients."""
+    logits = torch.nn.functional.linear(x, weight{bias})
+    return torch.nn.functional.cross_entropy(logits{wide}, target{settings})
+
+
+def {name}(x, weight, target{bias}):
+    return _{title}.apply(x, weight, target{bias})
+'''
+FILLED = """\
+    # Tensor cores read rows of logits that begin at 16 bytes: classes of zeros behind the last one.
+    weight = torch.nn.functional.pad(weight, (0, 0, 0, {fill}))
+"""
+FILLED_BIAS = """\
+    bias = torch.nn.functional.pad(bias, (0, {fill}))
+"""
+COUNT = """\
+    count = (target != {ignore}).sum().to(torch.float32)
+"""
+BIAS_START = """\
+    grad_bias = 0.0 if needed[3] else None
+"""
+BIAS_STEP = """\
+        if needed[3]:
+            grad_bias = grad_bias + logits.sum(0, dtype=torch.float32)
+"""
+BIAS_END = """\
+    if needed[3]:
+        grad_bias = grad_bias{cut}.to(bias.dtype)
+"""
