@@ -1,16 +1,17 @@
 """A linear layer and its cross entropy in training: the gradients are made where the logits are.
 
-The forward overwrites the logits by their gradient and multiplies at once, so one tensor of the
-size of the logits is written instead of two, or a part of its rows at a time. Where the number of
-classes is odd, weights are filled up with rows of zeros: on an H100
-products of 50257 classes in bfloat16 take a fourth of the time then (8192 rows of 1024: 27 ms in
-eager, 5.2 with torch.compile, which fills them up as well; 2026-11-26).
+Logits are overwritten by their gradient, so there is one tensor of their size instead of two. The
+forward pass does so and multiplies at once, for a part of the rows at a time where that is asked;
+or the backward pass does, which is less work where the weights are larger than the logits. Where
+the number of classes is odd, weights are filled up with rows of zeros: on an H100 products of
+50257 classes in bfloat16 take a fourth of the time then (8192 rows of 1024: 27 ms in eager, 5.2
+with torch.compile, which fills them up as well; 2026-11-26).
 
 Source of the method: gradients in the forward pass as in Liger Kernel (Hsu et al., 2024,
 arXiv:2410.10989). Covered: means and sums over rows; views, slices of rows and a cast to float32
-between the two; ignore_index; label smoothing; a bias; bfloat16 and float32. Not covered: float16
-(small gradients vanish when they are multiplied before the loss is scaled), weights of classes,
-losses of each row."""
+between the two; ignore_index; label smoothing; a bias. In float16 small gradients would vanish
+before the loss is scaled, so there they are made in the backward pass, in place all the same. Not
+covered: weights of classes, losses of each row."""
 
 from __future__ import annotations
 
@@ -26,13 +27,17 @@ from kernel_lsp.rewrite.codegen.loss.linear_cross_entropy_source import (
     BIAS_END,
     BIAS_START,
     BIAS_STEP,
-    COUNT,
+    EAGER,
+    EARLY,
     FILLED,
     FILLED_BIAS,
-    FUNCTION,
     KERNEL,
-    SCALE,
+    LATE,
+    LATE_BIAS,
+    MEAN,
+    OPERANDS,
     SMOOTHING,
+    SUM,
 )
 from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name
 from kernel_lsp.rewrite.cost import operations
@@ -40,14 +45,18 @@ from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
-DTYPES = (torch.bfloat16, torch.float32)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 ALIGNED, FILLED_TO = 16, 64
 """Elements: rows of logits that begin at multiples of the first are read in full width by tensor
-cores and by Triton; others are filled up to the second."""
+cores and by Triton; others are filled up to the second. So are the rows themselves, over which the
+weights' gradient is summed: 2040 of them took 5.5 ms where 2048 take 4.8 (H100, 2048 x 4096 x
+65536)."""
 UNALIGNED = 4.0
 """Times slower products are whose rows are not aligned; measured above."""
+KEPT = 0
 PIECES = [1, 4, 16]
-"""Parts of the rows whose logits exist at a time. The sum over several is kept in float32."""
+"""Parts of the rows whose logits exist at a time; `KEPT`: all are kept for the backward pass. The
+sum over several parts is kept in float32."""
 LAUNCH: dict[str, list[Any]] = {"BLOCK_SIZE": [4096, 8192, 2048], "num_warps": [8, 16]}
 
 
@@ -91,7 +100,7 @@ def _keeps_rows(node: fx.Node) -> bool:
     if given.dim() == 0 or made.dim() == 0 or given.shape[-1] != made.shape[-1]:
         return False
     if is_op(node, aten.to, aten._to_copy):
-        return given.dtype == torch.bfloat16 and made.dtype == torch.float32
+        return given.dtype.itemsize == 2 and made.dtype == torch.float32
     if node.kwargs or not is_op(node, *cross_entropy.VIEWS):
         return False
     return not is_op(node, aten.slice) or argument(node, "dim", 0) % given.dim() < given.dim() - 1
@@ -103,7 +112,7 @@ def _is_covered_linear(graph: Graph, linear: fx.Node) -> bool:
     if len(dtypes) != 1 or not dtypes <= set(DTYPES) or linear.args[1].meta["val"].dim() != 2:
         return False
     # Under an autocast around the target products of ours would be cast as it says.
-    return graph.autocast is None or dtypes == {torch.bfloat16}
+    return graph.autocast is None or next(iter(dtypes)).itemsize == 2
 
 
 def _match(graph: Graph, linear: fx.Node, path: list[fx.Node], loss: fx.Node) -> Match:
@@ -123,10 +132,17 @@ def _match(graph: Graph, linear: fx.Node, path: list[fx.Node], loss: fx.Node) ->
 
 
 def _pieces(linear: fx.Node) -> list[int]:
-    """More than one only where the sum in float32 is smaller than the logits of all rows."""
+    """Several only where the sum in float32 is smaller than the logits of all rows. Kept logits
+    are read once more, gradients of the forward pass are scaled later: what moves less is first.
+    Always kept in float16, see above."""
     logits, weight = linear.meta["val"], linear.args[1].meta["val"]
+    if logits.dtype == torch.float16:
+        return [KEPT]
+    if logits.numel() < 2 * weight.numel():
+        return [KEPT, PIECES[0]]
     summed = weight.numel() * torch.float32.itemsize
-    return PIECES if logits.numel() * logits.element_size() > 2 * summed else PIECES[:1]
+    in_pieces = logits.numel() * logits.element_size() > 2 * summed
+    return [*(PIECES if in_pieces else PIECES[:1]), KEPT]
 
 
 def _benefit(graph: Graph, linear: fx.Node, rest: list[fx.Node]) -> float:
@@ -155,7 +171,8 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     made = graph.call_generated(kernel, operands, like=loss.meta["val"], before=loss, name="loss")
     graph.replace(loss, made)
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
-    graph.caveat("gradients are computed in the forward pass, also where no backward follows")
+    if choice["PIECES"] != KEPT:
+        graph.caveat("gradients are computed in the forward pass, also where no backward follows")
 
 
 def _rows_of(graph: Graph, linear: fx.Node, path: list[fx.Node], loss: fx.Node) -> fx.Node:
@@ -181,66 +198,91 @@ def _generate(
     graph: Graph, linear: fx.Node, loss: fx.Node, choice: dict[str, Any]
 ) -> GeneratedSource:
     name = launching.unique_name(graph, "fused_linear_cross_entropy")
-    kernel = _kernel(name, loss)
-    function = _function(name, linear, loss, choice)
     return GeneratedSource(
         name=name,
         imports=source.IMPORTS,
-        definitions="\n\n".join([kernel, backward.AGAIN, function]),
+        definitions="\n\n".join(
+            [_kernel(name, loss), backward.AGAIN, *_functions(name, linear, loss, choice)]
+        ),
         summary="linear layer and cross entropy",
         launches=8,
         supports_autograd=True,
     )
 
 
-def _is_mean(loss: fx.Node) -> bool:
-    return cross_entropy.HOW[argument(loss, "reduction", 1)] == "mean"
-
-
 def _kernel(name: str, loss: fx.Node) -> str:
-    smoothing, mean = cross_entropy.smoothing_of(loss), _is_mean(loss)
+    smoothing = cross_entropy.smoothing_of(loss)
     numbers = {"smoothing": smoothing, "rest": 1.0 - smoothing}
     smoothed = {key: text.format(**numbers) for key, text in SMOOTHING.items()}
     return KERNEL.format(
         name=name,
         ignore=argument(loss, "ignore_index", -100),
-        count_pointer="count_ptr, " if mean else "",
-        scale=SCALE if mean else "",
-        scaled=" * scale" if mean else "",
         rest=numbers["rest"],
         **(smoothed if smoothing else dict.fromkeys(smoothed, "")),
     )
 
 
-def _function(name: str, linear: fx.Node, loss: fx.Node, choice: dict[str, Any]) -> str:
-    mean, biased, fill = _is_mean(loss), bool(_bias_of(linear)), _fill(linear)
-    logits, pieces = linear.meta["val"], choice["PIECES"]
+def _functions(
+    name: str, linear: fx.Node, loss: fx.Node, choice: dict[str, Any]
+) -> tuple[str, str, str]:
+    """What fills the operands up, the autograd Function, and how both are called."""
+    biased, fill = bool(_bias_of(linear)), _fill(linear)
+    logits, ignore = linear.meta["val"], argument(loss, "ignore_index", -100)
     classes = logits.shape[-1]
     cut = f"[:{classes}]" if fill else ""
-    summed = "torch.zeros(weight.shape, dtype=torch.float32, device=x.device)"
     filled = FILLED + (FILLED_BIAS if biased else "")
-    return FUNCTION.format(
-        name=name,
-        title=source.title(name),
-        bias=", bias" if biased else "",
-        bias_grad=", grad_bias" if biased else "",
+    fields = {
+        "name": name,
+        "title": source.title(name),
+        **(BIASED if biased else dict.fromkeys(BIASED, "")),
+        "filled": filled.format(fill=fill) if fill else "",
+        "rows": FILLED_TO,
+        "ignore": ignore,
+        "classes": classes,
+        "row_stride": classes + fill,
+        "cut": cut,
+        "measure": (MEAN if _is_mean(loss) else SUM).format(ignore=ignore),
+        "dtype": dtype_name(loss.meta["val"].dtype),
+        "wide": ".float()" if logits.dtype.itemsize < loss.meta["val"].dtype.itemsize else "",
+        "settings": cross_entropy.settings_of(loss),
+        "block": choice["BLOCK_SIZE"],
+        "warps": choice["num_warps"],
+    }
+    pieces = choice["PIECES"]
+    body = _late(fields, biased) if pieces == KEPT else _early(fields, biased, pieces)
+    return OPERANDS.format(**fields), body, EAGER.format(**fields)
+
+
+BIASED = {"bias": ", bias", "bias_grad": ", grad_bias"}
+
+
+def _is_mean(loss: fx.Node) -> bool:
+    return cross_entropy.HOW[argument(loss, "reduction", 1)] == "mean"
+
+
+def _product(operand: str, biased: bool) -> str:
+    return (
+        f"torch.addmm(bias, {operand}, weight.t())"
+        if biased
+        else f"torch.mm({operand}, weight.t())"
+    )
+
+
+def _late(fields: dict[str, Any], biased: bool) -> str:
+    late_bias = LATE_BIAS.format(cut=fields["cut"]) if biased else ""
+    return LATE.format(product=_product("x", biased), late_bias=late_bias, **fields)
+
+
+def _early(fields: dict[str, Any], biased: bool, pieces: int) -> str:
+    summed = "torch.zeros(weight.shape, dtype=torch.float32, device=x.device)"
+    several = pieces > 1
+    return EARLY.format(
+        product_of_part=_product("part", biased),
+        size=f"-(-x.shape[0] // {pieces})" if several else "x.shape[0]",
+        weight_start=f"{summed} if needed[1] else None" if several else "None",
+        add="+" if several else "",
         bias_start=BIAS_START if biased else "",
         bias_step=BIAS_STEP if biased else "",
-        bias_end=BIAS_END.format(cut=cut) if biased else "",
-        product="torch.addmm(bias, part, weight.t())" if biased else "torch.mm(part, weight.t())",
-        filled=filled.format(fill=fill) if fill else "",
-        classes=classes,
-        row_stride=classes + fill,
-        cut=cut,
-        count=COUNT.format(ignore=argument(loss, "ignore_index", -100)) if mean else "",
-        count_value="count, " if mean else "",
-        divided=" / count" if mean else "",
-        size=f"-(-n_rows // {pieces})" if pieces > 1 else "n_rows",
-        weight_start=f"{summed} if needed[1] else None" if pieces > 1 else "None",
-        add="+" if pieces > 1 else "",
-        dtype=dtype_name(loss.meta["val"].dtype),
-        wide=".float()" if logits.dtype.itemsize < loss.meta["val"].dtype.itemsize else "",
-        settings=cross_entropy.settings_of(loss),
-        block=choice["BLOCK_SIZE"],
-        warps=choice["num_warps"],
+        bias_end=BIAS_END.format(cut=fields["cut"]) if biased else "",
+        **fields,
     )
