@@ -151,7 +151,7 @@ def _benefit(graph: Graph, linear: fx.Node, rest: list[fx.Node]) -> float:
     3.0). Then the weight's gradient is scaled, or all logits are read again."""
     logits, weight = linear.meta["val"], linear.args[1].meta["val"]
     later = [linear] if logits.numel() < 2 * weight.numel() else [linear.args[1]] * 2
-    ours_s = cost.read_once_seconds(graph, [linear] * 2 + later, launches=4)
+    ours_s = cost.read_once_seconds(graph, [linear] * 2 + later, launches=2)
     slow_s = (UNALIGNED - 1.0) * cost.trained_seconds(graph, linear) if _fill(linear) else 0.0
     eager_s = slow_s + sum(cost.trained_seconds(graph, node) for node in rest)
     total_s = slow_s + sum(cost.trained_seconds(graph, node) for node in graph.nodes)
