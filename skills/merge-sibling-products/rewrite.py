@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -101,12 +102,12 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     for node in first.tail:
         args = [made if arg in (first.product, *first.tail) else arg for arg in node.args]
         made = graph.call(node.target, args, dict(node.kwargs), before=here, name="projected")
-    start = 0
-    for layer in layers:
-        stop = start + graph.fact(layer.end).shape[-1]
-        part = graph.call(aten.slice.Tensor, (made, -1, start, stop), before=layer.end)
+    sizes = [graph.fact(layer.end).shape[-1] for layer in layers]
+    # Not slices: the backward of each would fill a tensor as large as the whole.
+    parts = graph.call(aten.split.sizes, (made, sizes, -1), before=here, name="parts")
+    for index, layer in enumerate(layers):
+        part = graph.call(operator.getitem, (parts, index), before=layer.end)
         graph.replace(layer.end, part)
-        start = stop
 
 
 # --- what is matched ---------------------------------------------------------------------

@@ -87,6 +87,14 @@ def test_what_is_broadcast_gets_the_sum_of_its_gradients(trainer, name) -> None:
     agrees(trainer, source, "fused-pointwise")
 
 
+def test_a_long_row_is_walked_once_where_no_result_waits_for_its_sum(trainer) -> None:
+    inputs = (
+        "torch.randn(9, 16, 16900, requires_grad=True), torch.randn(9, 16, 1, requires_grad=True)"
+    )
+    after = agrees(trainer, program("x * torch.sigmoid(y)", inputs), "fused-pointwise")
+    assert after.count("for start in range(0, n_cols") == 1
+
+
 def test_gradients_that_only_pass_through_need_no_kernel(trainer) -> None:
     assert "_backward_kernel" not in agrees(trainer, program("x + y + 1", PAIR), "fused-pointwise")
 

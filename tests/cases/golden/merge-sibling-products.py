@@ -49,7 +49,8 @@ class Projections(nn.Module):
         joined_weight = torch.cat((query_weight, key_weight, value_weight))
         joined_bias = torch.cat((query_2.bias, key_2.bias, value_2.bias))
         projected = F.linear(tokens, joined_weight, joined_bias)
-        query = projected[:, :, :256].view(32, 512, 8, 32).transpose(1, 2)
-        key = projected[:, :, 256:512].view(32, 512, 8, 32).transpose(1, 2)
-        value = projected[:, :, 512:768].view(32, 512, 8, 32).transpose(1, 2)
+        parts = torch.split(projected, (256, 256, 256), -1)
+        query = parts[0].view(32, 512, 8, 32).transpose(1, 2)
+        key = parts[1].view(32, 512, 8, 32).transpose(1, 2)
+        value = parts[2].view(32, 512, 8, 32).transpose(1, 2)
         return torch.softmax(query @ key.transpose(-2, -1), dim=-1) @ value

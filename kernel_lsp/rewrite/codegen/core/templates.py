@@ -100,7 +100,6 @@ def _one_block(columns: int, lines: int) -> Template:
 
 
 def _looped_template(region: Region, columns: int) -> Template:
-    full = any(not output.rowwise for output in region.outputs)
     parameters: dict[str, list[Any]] = {
         "BLOCK_SIZE": [4096, 8192, 2048],
         "num_warps": [16, 8],
@@ -108,7 +107,7 @@ def _looped_template(region: Region, columns: int) -> Template:
     }
     if columns <= 2048:
         parameters |= {"BLOCK_SIZE": [next_power_of_two(columns)], "num_warps": [4, 8]}
-    return Template(kind="rows", parameters=parameters, passes=2.0 if full else 1.0)
+    return Template(kind="rows", parameters=parameters, passes=2.0 if rows.waits(region) else 1.0)
 
 
 def _segments_template(region: Region) -> Template:
@@ -133,7 +132,8 @@ def _strided_template(region: Region, columns: int, free: bool) -> Template:
         "BLOCK_ROWS": neighbors,
         "num_warps": [8, 4] if large else [4, 8],
     }
-    return Template(kind="rows", parameters=parameters, passes=2.0 if looped else 1.0)
+    twice = looped and bool(rows.waits(region))
+    return Template(kind="rows", parameters=parameters, passes=2.0 if twice else 1.0)
 
 
 def _split(region: Region, lines: int) -> Template:

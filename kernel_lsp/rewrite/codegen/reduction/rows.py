@@ -1,7 +1,8 @@
 """Row regions: each program reduces whole rows and writes what depends on them.
 
 A row that fits in one block is read once and stays in registers. A longer one is walked in
-blocks, once for each level of reductions and once more for the outputs.
+blocks, once for each level of reductions and once more for the outputs that wait for one; what
+waits for none is written on the first walk.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import Any
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset, product, sizes_in
-from kernel_lsp.rewrite.codegen.core.ir import REDUCTIONS, Operand, Output, Region, Value
+from kernel_lsp.rewrite.codegen.core.ir import (
+    REDUCTIONS,
+    Operand,
+    Output,
+    Region,
+    Value,
+    topological,
+)
 from kernel_lsp.rewrite.codegen.pointwise import dropping
 from kernel_lsp.rewrite.codegen.reduction import accumulate
 from kernel_lsp.rewrite.generated import GeneratedSource
@@ -146,17 +154,29 @@ def _one_block(layout: RowLayout) -> list[str]:
 
 def _loop_lines(layout: RowLayout) -> list[str]:
     region, body = layout.region, body_of(layout)
+    waiting = waits(region)
+    early = [output for output in region.outputs if not (output.rowwise or output in waiting)]
     for level in levels(region.values):
         hoist(body, [value.values[0] for value in level])
+        hoist(body, [output.value for output in early])
         lanes = {value: accumulate.declare(body, value, layout.axis) for value in level}
         inner = _open_loop(layout, body)
         for value in level:
             accumulate.update(inner, value, lanes[value])
+        for output in early:
+            inner.add(layout.store(output, str(inner.text(output.value))))
+        early = []
         body.lines += inner.lines
         for value in level:
             close(body, value, accumulate.finish(body, value, lanes[value], layout.axis))
-    _write(layout, body)
+    _write(layout, body, [*early, *waiting])
     return body.lines
+
+
+def waits(region: Region) -> list[Output]:
+    """Outputs of one number an element that need a finished reduction."""
+    full = (output for output in region.outputs if not output.rowwise)
+    return [o for o in full if any(value.op in REDUCTIONS for value in topological([o.value]))]
 
 
 def _open_loop(layout: RowLayout, body: Body) -> Body:
@@ -167,9 +187,9 @@ def _open_loop(layout: RowLayout, body: Body) -> Body:
     return inner
 
 
-def _write(layout: RowLayout, body: Body) -> None:
+def _write(layout: RowLayout, body: Body, full: list[Output]) -> None:
+    """What is a number a row, and after another walk what is one an element."""
     rowwise = [output for output in layout.region.outputs if output.rowwise]
-    full = [output for output in layout.region.outputs if not output.rowwise]
     for output in rowwise:
         body.add(layout.store(output, str(body.text(output.value))))
     if full:
