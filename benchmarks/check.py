@@ -1,6 +1,6 @@
 """How fast and how calm the static check is, on code that nobody wrote for it.
 
-    python benchmarks/check.py                  every .py file of the installed torch and transformers
+    python benchmarks/check.py                  every file of the installed torch and transformers
     python benchmarks/check.py PATH … --jobs 2
     python benchmarks/check.py --show KL104     where a rule fires, to judge its false positives
 

@@ -1,10 +1,11 @@
-"""What confinement costs and holds on this machine: starting a child, and the escape corpus as a table.
+"""What confinement costs and holds on this machine: a child's start, and the escape corpus.
 
     python -m benchmarks.confinement [--rounds 20] [--json FILE]
 
-Times are of a child that starts, answers nothing and ends: forked as a zygote forks, with and without
-confining itself, in turns, the median of each; and of a program by the entry, against the same one without.
-The corpus is tests/adversarial/escapes: how many of its cases got out, by user and by what confines.
+Times are of a child that starts, answers nothing and ends: forked as a zygote forks, with and
+without confining itself, in turns, the median of each; and of a program by the entry, against the
+same one without. The corpus is tests/adversarial/escapes: how many of its cases got out, by user
+and by what confines.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ WITHOUT: tuple[tuple[str, ...], ...] = ((), ("namespaces",), ("landlock",))
 
 
 def forked_ms(folder: Path, *, confined: bool) -> float:
-    """From the fork to the end of the child, which becomes a tree of its own where it is confined."""
+    """From the fork to the end of the child, which becomes a tree of its own where it is
+    confined."""
     begun = time.perf_counter()
     guardian = os.fork()
     if guardian == 0:

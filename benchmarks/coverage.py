@@ -99,7 +99,8 @@ def _reasons(explained: Explained) -> Iterator[str]:
         yield f"{miss.op}: {miss.skill + ': ' if miss.skill else ''}{miss.missing}"
     if (roof := explained.roof) is not None:
         share = roof.least_s / max(roof.taken_s, 1e-12)
-        yield f"{roof.kind.value} {roof.least_s * 1e6:.0f} of {roof.taken_s * 1e6:.0f} us ({share:.2f})"
+        least_us, taken_us = roof.least_s * 1e6, roof.taken_s * 1e6
+        yield f"{roof.kind.value} {least_us:.0f} of {taken_us:.0f} us ({share:.2f})"
 
 
 def table(lines: dict[str, FamilyCoverage]) -> Iterator[str]:

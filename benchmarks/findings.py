@@ -1,12 +1,12 @@
 """How many findings of a family of rules are true, on packages that nobody wrote for them.
 
     pip download --no-deps -d DIR liger-kernel flag-gems   then unpack the wheels into FOLDER
-    python benchmarks/findings.py FOLDER --show          the sample, each finding with its code, to judge
+    python benchmarks/findings.py FOLDER --show    the sample's findings with their code, to judge
     python benchmarks/findings.py FOLDER --verdicts benchmarks/results/findings-2026-11-21.json
 
---family KL2 (Triton, the default) or KL3 (training and inference scripts, less the packages' own tests).
-Up to --per-rule findings of each rule are drawn, so that a rule with few counts as much as one
-with many, and the rest of --size from what is left. Prints the table of verdicts and what has
+--family KL2 (Triton, the default) or KL3 (training and inference scripts, less the packages' own
+tests). Up to --per-rule findings of each rule are drawn, so that a rule with few counts as much as
+one with many, and the rest of --size from what is left. Prints the table of verdicts and what has
 none; --out writes both. Bar: 90 % true, in the sample and when each rule counts by its number of
 findings."""
 

@@ -3,8 +3,8 @@ faults.
 
     PYTHONPATH=. python3 benchmarks/gate.py --device cuda --out gate.json
     PYTHONPATH=. python3 benchmarks/gate.py --device cpu --parts attacks,faults --seconds 120
-    PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 36000 --out mutants.json   # goes on
-    PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 500 --shards 16 --out mutants.json
+    PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 36000 --out mutants.json
+    PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --shards 16 --out mutants.json
     PYTHONPATH=. python3 benchmarks/gate.py --device cuda --parts big --lanes 8 --out big.json
     PYTHONPATH=. python3 benchmarks/gate.py --parts busy --seconds 3600 --limit 200 --out busy.json
 

@@ -3,18 +3,18 @@
     PYTHONPATH=. python3 benchmarks/offline_modules.py [results/plans-h200-DATE.json.xz]
         [--sessions 500] [--deals 20] [--out FILE]
 
-Recorded plans are dealt by family: of old families a policy learns every plan (*before*); on half of
-the tasks of new ones sessions are held, the other half is asked about. A session judges the rule's
-first plan and what the policy draws, by recorded times; *after* has learned these too, *control* has
-learned them with the times dealt anew among each task's plans. A score is the speed of the first
-suggestion over another's for the same task; intervals are bootstraps in which whole families are
-drawn.
+Recorded plans are dealt by family: of old families a policy learns every plan (*before*); on half
+of the tasks of new ones sessions are held, the other half is asked about. A session judges the
+rule's first plan and what the policy draws, by recorded times; *after* has learned these too,
+*control* has learned them with the times dealt anew among each task's plans. A score is the speed
+of the first suggestion over another's for the same task; intervals are bootstraps in which whole
+families are drawn.
 
 The policy is a ridge regression, the smallest that learns from plans at all: ln(speedup) less its
 task's mean, on which skills a plan uses, on which operators and with which parameters. So this says
 what sessions on modules are worth to a policy that sees steps, on one device; not what a larger one
-would make of them. Not covered: the journal (tests/unit/test_trainer_sessions.py), what people keep,
-plans that nobody recorded."""
+would make of them. Not covered: the journal (tests/unit/test_trainer_sessions.py), what people
+keep, plans that nobody recorded."""
 
 from __future__ import annotations
 

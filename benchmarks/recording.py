@@ -3,7 +3,7 @@ turns.
 
     python benchmarks/recording.py                       every loop, on the GPU if there is one
     python benchmarks/recording.py --device cpu --rounds 40 --out results.json
-    python benchmarks/recording.py --limit-s 60          of each loop; told is what was measured until then
+    python benchmarks/recording.py --limit-s 60          of each loop, as far as that goes
 
 The two train on the same core, a block of steps at a time, and neither does anything in the
 other's turn: what else happens on the machine meets both. A round is two blocks of each (A B B A),
@@ -116,7 +116,7 @@ def _table_row(loop: str, rounds: list[Times]) -> dict[str, Any]:
     record = {clock: _median([one[clock] for one in rounds]) for clock in CLOCKS}
     step = statistics.median(one["step_ms"] for one in rounds)
     words = "   ".join(
-        f"{clock} {record[clock]['middle']:.3f} [{record[clock]['low']:.3f}, {record[clock]['high']:.3f}]"
+        f"{clock} {{middle:.3f}} [{{low:.3f}}, {{high:.3f}}]".format(**record[clock])
         for clock in CLOCKS
     )
     print(

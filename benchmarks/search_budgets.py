@@ -15,9 +15,9 @@ Replays benchmarks/record_spaces.py's recordings, as benchmarks/search.py does. 
   cmaes``; it is no dependency).
 
 All but ``random`` begin with the skills' defaults, whose judgement is one of their evaluations; a
-program that was judged already costs nothing. A score is the speedup of the best that was found over
-the best of all; intervals are of the mean over tasks, and of differences paired by task (bootstrap
-of tasks, 95 %). Not covered: noise, chains of other skills, code by a model."""
+program that was judged already costs nothing. A score is the speedup of the best that was found
+over the best of all; intervals are of the mean over tasks, and of differences paired by task
+(bootstrap of tasks, 95 %). Not covered: noise, chains of other skills, code by a model."""
 
 from __future__ import annotations
 

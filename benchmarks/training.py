@@ -303,9 +303,8 @@ def main() -> None:
 
 
 def table(figures: dict[str, Any]) -> str:
-    lines = [
-        f"{figures['size']} on {figures['device']}, {figures['tokens_per_step']:.0f} tokens per step"
-    ]
+    head = "{size} on {device}, {tokens_per_step:.0f} tokens per step"
+    lines = [head.format(**figures)]
     for name in ("ours", "trl"):
         if name in figures:
             one = figures[name]

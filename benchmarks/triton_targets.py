@@ -2,12 +2,13 @@
 
     PYTHONPATH=. python3 benchmarks/triton_targets.py --limit-s 400 --lanes 4 --out
     triton-h200-DATE.json
-    … --packages DIR     kernels of liger-kernel and flag-gems as well: DIR holds their wheels, unpacked
+    … --packages DIR     kernels of liger-kernel and flag-gems too: DIR holds their unpacked wheels
                          (pip download --no-deps liger-kernel flag-gems; python3 -m zipfile -e FILE
                          DIR)
     … --use NAME         planned by the rule (rule) or a policy (launch-small@1), to compare them
-    … --only REGEX       of path and name; --resume goes on with what --out has not yet, and asks once more
-                         what could not be judged; --merge FILE… takes the rows of other runs over
+    … --only REGEX       of path and name; --resume goes on with what --out has not yet, and asks
+                         once more what could not be judged; --merge FILE… takes the rows of other
+                         runs over
 
 Reference and baseline are the kernel as it is written (autotuned where it is). A kernel for which
 nothing is offered counts as 1.0 in the mean. What packages' kernels are called with is in

@@ -1,6 +1,7 @@
 """A score per row: a wide linear layer whose outputs are scaled and then summed away.
 
-The sum over output features commutes with the matrix product, so 2·M·K·N operations become K·N + M·K.
+The sum over output features commutes with the matrix product, so 2·M·K·N operations become K·N +
+M·K.
 """
 
 import torch

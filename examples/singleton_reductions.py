@@ -1,4 +1,5 @@
-"""Logits that shrink to one column early on, then go through four more reductions over that column."""
+"""Logits that shrink to one column early on, then go through four more reductions over that
+column."""
 
 import torch
 import torch.nn as nn

@@ -1,7 +1,7 @@
 """What an answer to the question for consent is about: a place, and what lies there.
 
-    subject = about(folder)          kept with the answer; another one later: the question is asked again
-    covers(subject, folder, path)    a folder that is no project covers what lay in it when it was asked about
+    subject = about(folder)          kept with the answer; with another one it is asked again
+    covers(subject, folder, path)    a folder that is no project covers what lay in it then
 
 The folder itself (device, inode, when it was made), where its repository comes from and with which
 commit this copy of it began. Read as text, bounded, by the one reader of foreign files: no program

@@ -10,7 +10,7 @@
     ├── EvaluationError       the candidate could not be judged (judged and rejected is a result)
     │   ├── Unconfined        this machine lacks a layer of confinement that was asked for
     │   ├── WorkerLost        a child process died or was killed; may be retried once
-    │   ├── Busy              others had the machine for too long; worth another try when it is quieter
+    │   ├── Busy              others had the machine for too long; may be retried when it is quieter
     │   └── Withdrawn         nobody waits for the verdict any more
     ├── StaleProposal         the code changed since it was measured, so its rewrite is not applied
     ├── ConsentRequired       workspace code would have to run and nobody allowed it

@@ -1,9 +1,9 @@
 """Notebooks: their cells as one program, and edits of that program in the cells that they belong
 to.
 
-    parse(text) -> Notebook           a .ipynb file; cells know where their source stands in the JSON
-    program(cells) -> Program         what analysis reads; each character keeps its place in its cell
-    edited(text, edits) -> text       the file again: all bytes outside of the changed lines stay
+    parse(text) -> Notebook       a .ipynb file; cells know where their source stands in the JSON
+    program(cells) -> Program     what analysis reads; each character keeps its place in its cell
+    edited(text, edits) -> text   the file again: all bytes outside of the changed lines stay
 
 Lines that only IPython understands (magics, shell, help) are comments in the program, as long as
 they were; a cell that does not parse, or is no Python, is one comment, so the others are read all

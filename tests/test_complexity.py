@@ -1,9 +1,9 @@
 """No function branches more than 15 times, counted with its conditions.
 
 What counts: every `if`, loop, `except`, `case` and conditional expression; every further part of an
-`and` or `or`; every loop and condition of a comprehension. Functions inside a function count into it.
-A helper with one caller and more than four parameters is a piece cut out of that caller rather than
-a step of its own: it counts into its caller.
+`and` or `or`; every loop and condition of a comprehension. Functions inside a function count into
+it. A helper with one caller and more than four parameters is a piece cut out of that caller rather
+than a step of its own: it counts into its caller.
 """
 
 import ast
@@ -88,7 +88,8 @@ def read_module(path: str, tree: ast.Module) -> Module:
 
 
 def find_caller(module: Module, name: str) -> str | None:
-    """The one function that uses a private helper with many parameters; None for other functions."""
+    """The one function that uses a private helper with many parameters; None for other
+    functions."""
     function = module.functions[name]
     last = name.rpartition(".")[2]
     is_private = last.startswith("_") and not last.startswith("__")

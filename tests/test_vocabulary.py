@@ -2,8 +2,8 @@
 
 BANNED holds words of a dialect that a newcomer does not know, with what to say instead. They are
 looked for in the names of modules, classes, functions, methods, fields, parameters and headings.
-KNOWN lists the names that still have one; it may only shrink. CONTRACTS are words that others
-read: fields of journals and recordings, keys of recipes, options of commands. They stay.
+CONTRACTS are words that others read: fields of journals and recordings, keys of recipes, options
+of commands. They stay.
 """
 
 import ast
@@ -54,16 +54,6 @@ BANNED = {
 
 CONTRACTS = {
     "trainer/config.py:shown",  # a key of recipes
-}
-
-KNOWN = {
-    "kernel_lsp/pipeline/showing.py:_shown_prompts",
-    "kernel_lsp/server/app.py:shown_changed",
-    "kernel_lsp/workloads/merging.py:shown",
-    "trainer/journals.py:fates",
-    "trainer/rounds.py:earned",
-    "trainer/rows.py:earned",
-    "trainer/weighing.py:weighing",
 }
 
 
@@ -124,13 +114,13 @@ def headings() -> Iterator[tuple[str, str]]:
 def test_names_have_no_banned_words() -> None:
     banned, _ = found()
     new = {name: {word: BANNED[word] for word in words} for name, words in banned.items()}
-    new = {name: say for name, say in new.items() if name not in KNOWN | CONTRACTS}
+    new = {name: say for name, say in new.items() if name not in CONTRACTS}
     assert not new, f"say instead: {new}"
 
 
-def test_the_list_of_known_names_only_shrinks() -> None:
+def test_the_contracts_are_still_there() -> None:
     banned, _ = found()
-    gone = sorted((KNOWN | CONTRACTS) - banned.keys())
+    gone = sorted(CONTRACTS - banned.keys())
     assert not gone, f"these are gone, take them off the list: {gone}"
 
 

@@ -138,7 +138,7 @@ def _parse_body(kind: type[T], body: str) -> T | None:
 def trajectories(
     search: ArchivedSearch, permission: Permission, outcomes: Mapping[str, Human]
 ) -> list[Trajectory]:
-    """One per rollout and per tree of attempts without a model. ``fates``: proposal -> what its
+    """One per rollout and per tree of attempts without a model. ``humans``: proposal -> what its
     user did."""
     groups: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for number in sorted(search.attempts):

@@ -108,7 +108,7 @@ class World:
     training."""
     weighings: int = Field(default=0, ge=0, le=1000)
     """Of ``shown``: times that every plan is told as a question of how much faster it is than the
-    rule's (weighing.py); 0: the model does not learn to weigh."""
+    rule's (plan_values.py); 0: the model does not learn to weigh."""
     nameless: bool = False
     """Of ``shown``: without the names of skills, for comparing what knowing them is worth."""
     held_out: float = Field(default=0.25, ge=0.0, le=0.9)
@@ -387,7 +387,9 @@ def _about_judging(recipe: Recipe, rl: Rl) -> Iterator[str]:
         yield from _about_live(recipe, rl)
         return
     if recipe.model.words == "compact" and not world.shown:
-        yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.plan_data)'
+        yield (
+            'model.words is "compact", whose rollouts need world.shown (made by trainer.plan_data)'
+        )
     if pool == "table":
         if not (world.tables or world.synthetic or world.shown):
             yield 'judging.pool is "table", and none of world.tables, shown and synthetic gives one'

@@ -220,7 +220,7 @@ def run(recipe: Recipe, options: argparse.Namespace) -> int:
 
 def _dialogs(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
     """In the compact form, on measured plans."""
-    from trainer import checkpoints, models, ranking, rl_tasks, weighing
+    from trainer import checkpoints, models, plan_values, ranking, rl_tasks
 
     _, held_out = rl_tasks.plans_of(recipe)
     if not held_out:
@@ -236,7 +236,7 @@ def _dialogs(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[s
     pad, rule = tokenizer.pad_token_id, ranking.rule(held_out)
     ranked = ranking.policies(held_out, model, pad, ranking.MARGINS, skip=options.skip)
     chosen, margin = ranking.cross_validate(ranked)
-    weighed = weighing.rank_plans(held_out, model, pad) if recipe.world.weighings else None
+    weighed = plan_values.rank_plans(held_out, model, pad) if recipe.world.weighings else None
     firsts = {
         str(m): {one.task.name: round(one.first, 4) for one in own} for m, own in ranked.items()
     }

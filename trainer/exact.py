@@ -22,7 +22,7 @@ from torch import Tensor
 
 from kernel_lsp.agents.prompt_encoding import TOKENS
 from kernel_lsp.agents.prompt_encoding.question import GAINS
-from trainer import losses, models, weighing
+from trainer import losses, models, plan_values
 from trainer.batches import Batch
 from trainer.packed import QUESTIONS, SKIPPED, TALKS, PackedRows, PackedTask
 
@@ -222,7 +222,7 @@ def _encode_advantages(model: Any, found: Batch, advantages: Tensor) -> tuple[Te
 
 def _encode_gains(model: Any, found: Batch, gains: Tensor) -> tuple[Tensor, Tensor]:
     states = model.model(input_ids=found.input_ids, use_cache=False).last_hidden_state
-    logits = model.lm_head(states[found.rows, found.places]).float()[:, list(weighing.OFFERED)]
+    logits = model.lm_head(states[found.rows, found.places]).float()[:, list(plan_values.OFFERED)]
     known = torch.log_softmax(logits, dim=1)
     steps = torch.tensor([float(one[1:]) for one in GAINS], device=known.device)
     wanted = (gains / GAIN).clamp(float(steps[0]), float(steps[-1]))

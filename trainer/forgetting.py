@@ -1,9 +1,10 @@
 """Contributors of a team who asked to be forgotten: their rows are no part of any later training.
 
-Their rows of the journal go with `kernel-lsp team forget`; a data set that was exported before still
-holds them. So every exported row names its contributor by a hash, and whoever trains leaves out the
-rows of those whom the team's registry names as forgotten, and says how many. While the registry is
-away, those count who were known at the last sync. Not covered: models that were trained before."""
+Their rows of the journal go with `kernel-lsp team forget`; a data set that was exported before
+still holds them. So every exported row names its contributor by a hash, and whoever trains leaves
+out the rows of those whom the team's registry names as forgotten, and says how many. While the
+registry is away, those count who were known at the last sync. Not covered: models that were trained
+before."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Journals:
     """Search -> what all of its rows allow: the consent for its archive."""
     denied: set[str] = field(default_factory=set)
     """Searches of which a row says no."""
-    fates: dict[str, Human] = field(default_factory=dict)
+    humans: dict[str, Human] = field(default_factory=dict)
     """Proposal -> what its user did."""
     offered: dict[str, Offered] = field(default_factory=dict)
     """Proposal -> what could be chosen when it was made."""
@@ -345,7 +345,7 @@ def _note(into: Journals, one: Logged, tally: Tally) -> None:
         one = replace(same, human=one.human or same.human)
     into.logged[place] = one
     if one.human is not None:
-        into.fates[one.proposal.id] = one.human
+        into.humans[one.proposal.id] = one.human
     search = (one.proposal.candidate.search or "").split("#")[0]
     if search:
         known = into.searches.get(search)

@@ -33,7 +33,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut
 from kernel_lsp.records import Json
-from trainer import config, exact, launches, models, packed, shipping, weighing
+from trainer import config, exact, launches, models, packed, plan_values, shipping
 from trainer.exact import FormLesson, Schedule
 from trainer.launch_report import OrderedPlans, comparable, policy, report
 from trainer.launches import KernelPlans
@@ -97,7 +97,7 @@ def lesson(
         for order, place, gain, tokens in questions(task, sides, capability):
             said = [False] * len(tokens) + [True]
             row = dialog_example(
-                [*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED]
+                [*tokens, plan_values.OFFERED[0]], said, [()] * len(tokens) + [plan_values.OFFERED]
             )
             learned.append((row, number, place, packed.QUESTIONS, order))
             targets.append(gain)

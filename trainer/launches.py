@@ -2,7 +2,7 @@
 kernels learns.
 
     python -m trainer.launches --table plans.json --tasks kernels/ --out launches.json.xz
-    python -m trainer.launches --journal journal.db --out sessions.json.xz     (logged sessions: see --own)
+    python -m trainer.launches --journal journal.db --out sessions.json.xz  # logged sessions: --own
 
 A table of `trainer.recording` and a journal have steps and times. Here every plan is applied once
 more, on fake tensors in this very process, and told as a `KernelView`: what the product's question

@@ -5,9 +5,9 @@ read.
         --earlier policy.json --out .whl.policy [--jobs 16]
 
 Telling 7,000 talks took most of the 45 s that the second run on a GPU spent before its first step.
-Here every plan is told as a question (weighing.py) and as talks (imitation.py), in several orders;
-a word's valid alternatives are numbered, since most words share theirs. Beside ``rows.npz`` lies
-``held-out.json.xz``, the tasks that are decoded word by word in the end. Not covered: what is
+Here every plan is told as a question (plan_values.py) and as talks (imitation.py), in several
+orders; a word's valid alternatives are numbered, since most words share theirs. Beside ``rows.npz``
+lies ``held-out.json.xz``, the tasks that are decoded word by word in the end. Not covered: what is
 learned of them (exact.py). """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy as np
 
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json
-from trainer import imitation, plan_data, ruling, weighing
+from trainer import imitation, plan_data, plan_values, ruling
 from trainer.batches import Example
 from trainer.plan_data import TaskPlans
 from trainer.sources import dialog_example
@@ -132,10 +132,10 @@ def encode_plans(
 
 def _of(task: TaskPlans, number: int, orders: int, brief: bool) -> list[PackedExample]:
     rows = list[PackedExample]()
-    for plan, tokens in enumerate(weighing.questions(task)):
+    for plan, tokens in enumerate(plan_values.questions(task)):
         said = [False] * len(tokens) + [True]
         asked = dialog_example(
-            [*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED]
+            [*tokens, plan_values.OFFERED[0]], said, [()] * len(tokens) + [plan_values.OFFERED]
         )
         rows.append((asked, number, plan, QUESTIONS, 0))
     if brief:

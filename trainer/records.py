@@ -2,11 +2,10 @@
 reason.
 
 Rules as in `kernel_lsp.records`: frozen, keyword-only, units in the names, ``None`` is unknown
-(never 0 or
-1.0), JSON both ways through `kernel_lsp.wire`. A trajectory holds what its row's consent allows and no more;
-`Permission` says what that was, and travels with every row that is made of it. Standard library
-only. Not covered: rewards and advantages, which are computed from these (rewards.py,
-advantages.py)."""
+(never 0 or 1.0), JSON both ways through `kernel_lsp.wire`. A trajectory holds what its row's
+consent allows and no more; `Permission` says what that was, and travels with every row that is made
+of it. Standard library only. Not covered: rewards and advantages, which are computed from these
+(rewards.py, advantages.py)."""
 
 from __future__ import annotations
 

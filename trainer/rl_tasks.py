@@ -3,8 +3,8 @@ held-out tasks.
 
 Three kinds behind one face, which `rl.py` knows alone: the product's own rollouts (live.py),
 prompts in words over a recorded table (worlds.py, episodes.py, rows.py), and talks in the compact
-form over measured plans (plan_data.py, rounds.py), which is what the shipped policy speaks. Tables are
-a fast test world: what they ask is never asked by the product."""
+form over measured plans (plan_data.py, rounds.py), which is what the shipped policy speaks. Tables
+are a fast test world: what they ask is never asked by the product."""
 
 from __future__ import annotations
 

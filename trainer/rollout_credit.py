@@ -1,8 +1,8 @@
 """What rollouts earn: rewards of their turns, advantages of their rows, and what a step then
 learns from.
 
-For both kinds of tasks (rl_tasks.py): rows of prompts in words (rows.py) and talks in the compact form
-(rounds.py). Not covered: the rewards and advantages themselves (rewards.py, advantages.py)."""
+For both kinds of tasks (rl_tasks.py): rows of prompts in words (rows.py) and talks in the compact
+form (rounds.py). Not covered: the rewards and advantages themselves (rewards.py, advantages.py)."""
 
 from __future__ import annotations
 

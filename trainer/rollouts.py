@@ -70,6 +70,6 @@ def _archive(
     if isinstance(permission, str):
         tally.skip(permission, search.name, len(search.attempts))
         return None
-    for one in archived.trajectories(search, permission, known.fates):
+    for one in archived.trajectories(search, permission, known.humans):
         kept.add(one)
     return search.id

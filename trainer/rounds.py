@@ -70,7 +70,7 @@ def roll(tasks: Sequence[TaskPlans], writer: LineWriter, rl: Rl, seed: int) -> l
 def make_examples(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
     """Rewards, advantages and examples of both agents."""
     terms: Counter[str] = Counter()
-    earned = {one.id: _rewards(one, rl, tally, terms) for one in rolled}
+    credit = {one.id: _rewards(one, rl, tally, terms) for one in rolled}
     policy = {
         (one.id, turn): AdvantageRow(
             agent=Agent.POLICY,
@@ -78,17 +78,17 @@ def make_examples(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
             rollout=one.id,
             step=turn,
             reward=reward,
-            final=max(earned[one.id].values()),
+            final=max(credit[one.id].values()),
         )
         for one in rolled
-        for turn, reward in earned[one.id].items()
+        for turn, reward in credit[one.id].items()
     }
     worth = rewards.schemes(
         rewards.RewardedRollout(
             id=one.id,
             scheme=_key(one),
             skills=one.skills | {one.task},
-            rewards=tuple(earned[one.id].values()),
+            rewards=tuple(credit[one.id].values()),
         )
         for one in rolled
     )
@@ -102,7 +102,7 @@ def make_examples(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
     rows = [*policy.values(), *selection.values()]
     known: dict[object, float] = dict(zip([*policy, *selection], weigh_rows(rows, rl), strict=True))
     examples = tuple(_example(one, known, rl.rollouts) for one in rolled)
-    return Learned(examples=examples, metrics=_metrics(rolled, earned, rows, terms))
+    return Learned(examples=examples, metrics=_metrics(rolled, credit, rows, terms))
 
 
 def _key(one: Rolled) -> str:
@@ -156,18 +156,18 @@ def _speedups(lines: Sequence[Line]) -> dict[str, float]:
 
 def _metrics(
     rolled: Sequence[Rolled],
-    earned: dict[str, dict[int, float]],
+    credit: dict[str, dict[int, float]],
     rows: Sequence[AdvantageRow],
     terms: Counter[str],
 ) -> dict[str, float]:
-    every = [reward for of in earned.values() for reward in of.values()]
+    every = [reward for of in credit.values() for reward in of.values()]
     turns = [plan for one in rolled for plan in one.line.tried]
     tasks = {one.task for one in rolled}
     selections = [row.reward for row in rows if row.agent is Agent.SELECTION]
     return {
         "reward/policy": fmean(every),
-        "reward/first_turn": fmean(of[0] for of in earned.values() if 0 in of),
-        "reward/best_turn": fmean(max(of.values()) for of in earned.values() if of),
+        "reward/first_turn": fmean(of[0] for of in credit.values() if 0 in of),
+        "reward/best_turn": fmean(max(of.values()) for of in credit.values() if of),
         "reward/selection": fmean(selections),
         "turns/correct": fmean(float(plan.outcome.status is TurnStatus.PASSED) for plan in turns),
         **_speedups([one.line for one in rolled]),

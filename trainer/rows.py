@@ -40,8 +40,8 @@ class LabeledRow:
 def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
     """Rewards, advantages and examples, all agents together."""
     terms: Counter[str] = Counter()
-    earned = {one.id: [*_rewarded_turns(one, rl, tally, terms)] for one in episodes.rollouts}
-    entries = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
+    credit = {one.id: [*_rewarded_turns(one, rl, tally, terms)] for one in episodes.rollouts}
+    entries = [*_policy(episodes, credit), *_selections(episodes, credit), *_summaries(episodes)]
     rows = [one.row for one in entries]
     examples = tuple(
         _example(one.row, sampled, advantage, one.judged)
@@ -49,7 +49,7 @@ def make_examples(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
         if one.sampled is not None
         for sampled in (*one.earlier, one.sampled)
     )
-    return Learned(examples=examples, metrics=_metrics(episodes, rows, earned, terms))
+    return Learned(examples=examples, metrics=_metrics(episodes, rows, credit, terms))
 
 
 def _rewarded_turns(
@@ -62,9 +62,9 @@ def _rewarded_turns(
             yield turn, *found
 
 
-def _policy(episodes: Episodes, earned: RowCredit) -> Iterator[LabeledRow]:
+def _policy(episodes: Episodes, credit: RowCredit) -> Iterator[LabeledRow]:
     for rollout in episodes.rollouts:
-        known = earned[rollout.id]
+        known = credit[rollout.id]
         final = max((value for _, value, _ in known), default=None)
         for turn, value, judged in known:
             if (
@@ -86,13 +86,13 @@ def _policy(episodes: Episodes, earned: RowCredit) -> Iterator[LabeledRow]:
                 )
 
 
-def _selections(episodes: Episodes, earned: RowCredit) -> Iterator[LabeledRow]:
+def _selections(episodes: Episodes, credit: RowCredit) -> Iterator[LabeledRow]:
     worth = rewards.schemes(
         rewards.RewardedRollout(
             id=rollout.id,
             scheme=f"{rollout.group}\0{rollout.scheme}",
             skills=frozenset({rollout.group, *rollout.skills}),
-            rewards=tuple(value for _, value, _ in earned[rollout.id]),
+            rewards=tuple(value for _, value, _ in credit[rollout.id]),
         )
         for rollout in episodes.rollouts
     )
@@ -129,9 +129,9 @@ def _example(
 
 
 def _metrics(
-    episodes: Episodes, rows: Sequence[AdvantageRow], earned: RowCredit, terms: Counter[str]
+    episodes: Episodes, rows: Sequence[AdvantageRow], credit: RowCredit, terms: Counter[str]
 ) -> dict[str, float]:
-    values = [[value for _, value, _ in known] for known in earned.values()]
+    values = [[value for _, value, _ in known] for known in credit.values()]
     tasks = {rollout.group for rollout in episodes.rollouts}
     turns = [turn for rollout in episodes.rollouts for turn in rollout.turns]
     count = max(1, sum(map(len, values)))

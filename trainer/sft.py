@@ -25,10 +25,10 @@ from trainer import (
     imitation,
     losses,
     models,
+    plan_values,
     rl_tasks,
     sources,
     starting,
-    weighing,
 )
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Sft
@@ -45,7 +45,7 @@ def train(recipe: Recipe, sft: Sft) -> int:
     if recipe.world.shown and not sft.data:
         model, tokenizer = models.load(recipe, ())
         plans, world_settings = rl_tasks.plans_of(recipe)[0], recipe.world
-        rows = imitation.examples(plans, world_settings.orders) + weighing.rows(
+        rows = imitation.examples(plans, world_settings.orders) + plan_values.rows(
             plans, world_settings.weighings
         )
         data = sources.Data(examples=tuple(rows))

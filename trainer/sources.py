@@ -3,9 +3,9 @@ demonstrations.
 
 ``turns-*.parquet`` are `trainer.export`'s, one row per turn, with permissions; ``*.jsonl`` has
 talks, one a line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […], "example":
-true}`` (plan_dialogs.py; advantages are per word that was chosen, "example" tells whether to imitate it;
-both may be left out). A row that was not allowed, has no prompt, or does not parse is counted with
-its reason. Not covered: which turns are good examples (datasets.py says it)."""
+true}`` (plan_dialogs.py; advantages are per word that was chosen, "example" tells whether to
+imitate it; both may be left out). A row that was not allowed, has no prompt, or does not parse is
+counted with its reason. Not covered: which turns are good examples (datasets.py says it)."""
 
 from __future__ import annotations
 

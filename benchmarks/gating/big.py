@@ -41,51 +41,186 @@ def programs(scale: int = 1) -> tuple[GateTask, ...]:
 
     half, small = "bfloat16", "torch.randn(512, 4096)"
     table = max(64, 2**20 // scale)
-    return tuple(
-        GateTask(name=name, inputs=inputs, body=f"return {body}", other=f"return {other}", init=init)
-        for name, inputs, body, other, init in (
-            ("relu squared, 1 GB", (rows(1, 4096),), "torch.relu(x).square()", "F.relu(x) ** 2", "pass"),
-            ("gelu, 2 GB", (rows(2, 4096),), "F.gelu(x) + 1", "torch.add(F.gelu(x), 1)", "pass"),
-            ("sum of two, 2 and 2 GB", (rows(2, 4096), rows(2, 4096)), "x + y", "torch.add(y, x)", "pass"),
-            ("scaled, 8 GB of bfloat16", (rows(8, 4096, half),), "x * 0.5", "x / 2", "pass"),
-            ("silu, 4 GB of float16", (rows(4, 4096, "float16"),), "F.silu(x)", "torch.nn.functional.silu(x)", "pass"),
-            ("where, 4 GB", (rows(4, 4096),), "torch.where(x > 0, x, x * 0.1)", "F.leaky_relu(x, 0.1)", "pass"),
-            ("softmax of rows, 2 GB", (rows(2, 4096),), "torch.softmax(x, -1)", "F.softmax(x, dim=1)", "pass"),
-            ("log softmax, 2 GB of bfloat16", (rows(2, 32000, half),), "torch.log_softmax(x, -1)", "F.log_softmax(x, dim=-1)", "pass"),
-            ("layer norm, 2 GB", (rows(2, 1024),), "self.n(x)", "F.layer_norm(x, (1024,), self.n.weight, self.n.bias)", "self.n = nn.LayerNorm(1024)"),
-            ("rms norm, 4 GB of bfloat16", (rows(4, 2048, half),), "F.rms_norm(x, (2048,))", "torch.rms_norm(x, (2048,))", "pass"),
-            ("group norm, 2 GB", (images(2, 64, 64),), "self.n(x)", "F.group_norm(x, 8, self.n.weight, self.n.bias)", "self.n = nn.GroupNorm(8, 64)"),
-            ("sum of columns, 4 GB", (rows(4, 4096),), "x.sum(0)", "torch.sum(x, dim=0)", "pass"),
-            ("mean of rows, 8 GB", (rows(8, 4096),), "x.mean(1)", "x.sum(1) / x.shape[1]", "pass"),
-            ("variance, 4 GB", (rows(4, 4096),), "x.var(1)", "torch.var(x, dim=1)", "pass"),
-            ("largest, 8 GB of bfloat16", (rows(8, 4096, half),), "x.amax(1)", "x.max(1).values", "pass"),
-            ("place of the largest, 4 GB", (rows(4, 4096),), "x.argmax(1)", "torch.argmax(x, dim=1)", "pass"),
-            ("logsumexp, 4 GB", (rows(4, 32768),), "torch.logsumexp(x, 1)", "x.logsumexp(-1)", "pass"),
-            ("running sum, 1 GB", (rows(1, 2048),), "x.cumsum(1)", "torch.cumsum(x, dim=-1)", "pass"),
-            ("sort, 1 GB", (rows(1, 1024),), "x.sort(1).values", "torch.sort(x, dim=1)[0]", "pass"),
-            ("ten largest, 4 GB", (rows(4, 4096),), "x.topk(10, 1).values", "torch.topk(x, 10)[0]", "pass"),
-            ("transposed, 2 GB", (rows(2, 4096),), "x.t().contiguous()", "x.transpose(0, 1).clone(memory_format=torch.contiguous_format)", "pass"),
-            ("joined, 2 and 2 GB", (rows(2, 4096), rows(2, 4096)), "torch.cat([x, y], 1)", "torch.cat((x, y), dim=-1)", "pass"),
-            ("rolled, 2 GB", (rows(2, 4096),), "x.roll(1, 1)", "torch.roll(x, 1, 1)", "pass"),
-            ("padded, 2 GB", (images(2, 64, 64),), "F.pad(x, (1, 1, 1, 1))", "F.pad(x, (1, 1, 1, 1), value=0.0)", "pass"),
-            ("repeated, 8 GB of results", (rows(1, 4096),), "x.repeat(1, 8)", "torch.cat([x] * 8, 1)", "pass"),
-            ("outer sum, 4 GB of results", (rows(0.0001, 64), "torch.randn(65536)"), "x.view(-1)[:16384 // 8, None] + y", "y + x.flatten()[:2048].unsqueeze(1)", "pass"),
-            ("product, 2 GB by 4096 x 4096", (rows(2, 4096),), "x @ self.w", "torch.mm(x, self.w)", "self.w = nn.Parameter(torch.randn(4096, 4096) / 64)"),
-            ("product, 4 GB of bfloat16", (rows(4, 4096, half),), "x @ self.w", "torch.mm(x, self.w)", "self.w = nn.Parameter((torch.randn(4096, 4096) / 64).bfloat16())"),
-            ("linear, 2 GB of weights", (small,), "self.l(x)", "F.linear(x, self.l.weight, self.l.bias)", f"self.l = nn.Linear(4096, {max(64, 131072 // scale)})"),
-            ("linear, 8 GB of weights in bfloat16", ("torch.randn(512, 8192, dtype=torch.bfloat16)",), "self.l(x)", "F.linear(x, self.l.weight)", f"self.l = nn.Linear(8192, {max(64, 524288 // scale)}, bias=False, dtype=torch.bfloat16)"),
-            ("batched product, 2 GB", (f"torch.randn({max(4, 8192 // scale)}, 256, 256)",), "torch.bmm(x, x)", "x @ x", "pass"),
-            ("lookup, 4 GB of table", (indices(2**18, table),), "self.t(x)", "F.embedding(x, self.t.weight)", f"self.t = nn.Embedding({table}, 1024)"),
-            ("lookup, 4 GB of results", (indices(2**20, 1000),), "self.t(x)", "self.t.weight[x]", "self.t = nn.Embedding(1000, 1024)"),
-            ("gathered rows, 2 GB", (rows(2, 4096), indices(2**16, 8)), "x[y]", "x.index_select(0, y)", "pass"),
-            ("convolution, 2 GB", (images(2, 64, 64),), "self.c(x)", "F.conv2d(x, self.c.weight, self.c.bias, padding=1)", "self.c = nn.Conv2d(64, 64, 3, padding=1)"),
-            ("pooling, 4 GB", (images(4, 64, 64),), "F.max_pool2d(x, 2)", "torch.max_pool2d(x, 2)", "pass"),
-            ("mean pooling, 4 GB", (images(4, 64, 64),), "F.adaptive_avg_pool2d(x, 1)", "x.mean((2, 3), keepdim=True)", "pass"),
-            ("larger images, 4 GB of results", (images(1, 64, 64),), "F.interpolate(x, scale_factor=2)", "F.interpolate(x, scale_factor=2, mode='nearest')", "pass"),
-            ("attention, 1 GB of scores", (f"torch.randn({max(2, 64 // scale)}, 16, 512, 64)",), "torch.softmax(x @ x.transpose(-1, -2) * 0.125, -1) @ x", "F.scaled_dot_product_attention(x, x, x)", "pass"),
-            ("loss over classes, 4 GB", (rows(4, 32000), indices(33554, 32000)), "F.cross_entropy(x[: len(y)], y[: len(x)])", "F.nll_loss(F.log_softmax(x[: len(y)], -1), y[: len(x)])", "pass"),
+
+    def task(
+        name: str, inputs: tuple[str, ...], body: str, other: str, init: str = "pass"
+    ) -> GateTask:
+        return GateTask(
+            name=name, inputs=inputs, body=f"return {body}", other=f"return {other}", init=init
         )
-    )  # fmt: skip
+
+    return (
+        task("relu squared, 1 GB", (rows(1, 4096),), "torch.relu(x).square()", "F.relu(x) ** 2"),
+        task("gelu, 2 GB", (rows(2, 4096),), "F.gelu(x) + 1", "torch.add(F.gelu(x), 1)"),
+        task("sum of two, 2 and 2 GB", (rows(2, 4096), rows(2, 4096)), "x + y", "torch.add(y, x)"),
+        task("scaled, 8 GB of bfloat16", (rows(8, 4096, half),), "x * 0.5", "x / 2"),
+        task(
+            "silu, 4 GB of float16",
+            (rows(4, 4096, "float16"),),
+            "F.silu(x)",
+            "torch.nn.functional.silu(x)",
+        ),
+        task(
+            "where, 4 GB",
+            (rows(4, 4096),),
+            "torch.where(x > 0, x, x * 0.1)",
+            "F.leaky_relu(x, 0.1)",
+        ),
+        task(
+            "softmax of rows, 2 GB", (rows(2, 4096),), "torch.softmax(x, -1)", "F.softmax(x, dim=1)"
+        ),
+        task(
+            "log softmax, 2 GB of bfloat16",
+            (rows(2, 32000, half),),
+            "torch.log_softmax(x, -1)",
+            "F.log_softmax(x, dim=-1)",
+        ),
+        task(
+            "layer norm, 2 GB",
+            (rows(2, 1024),),
+            "self.n(x)",
+            "F.layer_norm(x, (1024,), self.n.weight, self.n.bias)",
+            "self.n = nn.LayerNorm(1024)",
+        ),
+        task(
+            "rms norm, 4 GB of bfloat16",
+            (rows(4, 2048, half),),
+            "F.rms_norm(x, (2048,))",
+            "torch.rms_norm(x, (2048,))",
+        ),
+        task(
+            "group norm, 2 GB",
+            (images(2, 64, 64),),
+            "self.n(x)",
+            "F.group_norm(x, 8, self.n.weight, self.n.bias)",
+            "self.n = nn.GroupNorm(8, 64)",
+        ),
+        task("sum of columns, 4 GB", (rows(4, 4096),), "x.sum(0)", "torch.sum(x, dim=0)"),
+        task("mean of rows, 8 GB", (rows(8, 4096),), "x.mean(1)", "x.sum(1) / x.shape[1]"),
+        task("variance, 4 GB", (rows(4, 4096),), "x.var(1)", "torch.var(x, dim=1)"),
+        task("largest, 8 GB of bfloat16", (rows(8, 4096, half),), "x.amax(1)", "x.max(1).values"),
+        task(
+            "place of the largest, 4 GB", (rows(4, 4096),), "x.argmax(1)", "torch.argmax(x, dim=1)"
+        ),
+        task("logsumexp, 4 GB", (rows(4, 32768),), "torch.logsumexp(x, 1)", "x.logsumexp(-1)"),
+        task("running sum, 1 GB", (rows(1, 2048),), "x.cumsum(1)", "torch.cumsum(x, dim=-1)"),
+        task("sort, 1 GB", (rows(1, 1024),), "x.sort(1).values", "torch.sort(x, dim=1)[0]"),
+        task("ten largest, 4 GB", (rows(4, 4096),), "x.topk(10, 1).values", "torch.topk(x, 10)[0]"),
+        task(
+            "transposed, 2 GB",
+            (rows(2, 4096),),
+            "x.t().contiguous()",
+            "x.transpose(0, 1).clone(memory_format=torch.contiguous_format)",
+        ),
+        task(
+            "joined, 2 and 2 GB",
+            (rows(2, 4096), rows(2, 4096)),
+            "torch.cat([x, y], 1)",
+            "torch.cat((x, y), dim=-1)",
+        ),
+        task("rolled, 2 GB", (rows(2, 4096),), "x.roll(1, 1)", "torch.roll(x, 1, 1)"),
+        task(
+            "padded, 2 GB",
+            (images(2, 64, 64),),
+            "F.pad(x, (1, 1, 1, 1))",
+            "F.pad(x, (1, 1, 1, 1), value=0.0)",
+        ),
+        task(
+            "repeated, 8 GB of results", (rows(1, 4096),), "x.repeat(1, 8)", "torch.cat([x] * 8, 1)"
+        ),
+        task(
+            "outer sum, 4 GB of results",
+            (rows(0.0001, 64), "torch.randn(65536)"),
+            "x.view(-1)[:16384 // 8, None] + y",
+            "y + x.flatten()[:2048].unsqueeze(1)",
+        ),
+        task(
+            "product, 2 GB by 4096 x 4096",
+            (rows(2, 4096),),
+            "x @ self.w",
+            "torch.mm(x, self.w)",
+            "self.w = nn.Parameter(torch.randn(4096, 4096) / 64)",
+        ),
+        task(
+            "product, 4 GB of bfloat16",
+            (rows(4, 4096, half),),
+            "x @ self.w",
+            "torch.mm(x, self.w)",
+            "self.w = nn.Parameter((torch.randn(4096, 4096) / 64).bfloat16())",
+        ),
+        task(
+            "linear, 2 GB of weights",
+            (small,),
+            "self.l(x)",
+            "F.linear(x, self.l.weight, self.l.bias)",
+            f"self.l = nn.Linear(4096, {max(64, 131072 // scale)})",
+        ),
+        task(
+            "linear, 8 GB of weights in bfloat16",
+            ("torch.randn(512, 8192, dtype=torch.bfloat16)",),
+            "self.l(x)",
+            "F.linear(x, self.l.weight)",
+            f"self.l = nn.Linear(8192, {max(64, 524288 // scale)}, bias=False, dtype=torch.bfloat16)",
+        ),
+        task(
+            "batched product, 2 GB",
+            (f"torch.randn({max(4, 8192 // scale)}, 256, 256)",),
+            "torch.bmm(x, x)",
+            "x @ x",
+        ),
+        task(
+            "lookup, 4 GB of table",
+            (indices(2**18, table),),
+            "self.t(x)",
+            "F.embedding(x, self.t.weight)",
+            f"self.t = nn.Embedding({table}, 1024)",
+        ),
+        task(
+            "lookup, 4 GB of results",
+            (indices(2**20, 1000),),
+            "self.t(x)",
+            "self.t.weight[x]",
+            "self.t = nn.Embedding(1000, 1024)",
+        ),
+        task(
+            "gathered rows, 2 GB",
+            (rows(2, 4096), indices(2**16, 8)),
+            "x[y]",
+            "x.index_select(0, y)",
+        ),
+        task(
+            "convolution, 2 GB",
+            (images(2, 64, 64),),
+            "self.c(x)",
+            "F.conv2d(x, self.c.weight, self.c.bias, padding=1)",
+            "self.c = nn.Conv2d(64, 64, 3, padding=1)",
+        ),
+        task("pooling, 4 GB", (images(4, 64, 64),), "F.max_pool2d(x, 2)", "torch.max_pool2d(x, 2)"),
+        task(
+            "mean pooling, 4 GB",
+            (images(4, 64, 64),),
+            "F.adaptive_avg_pool2d(x, 1)",
+            "x.mean((2, 3), keepdim=True)",
+        ),
+        task(
+            "larger images, 4 GB of results",
+            (images(1, 64, 64),),
+            "F.interpolate(x, scale_factor=2)",
+            "F.interpolate(x, scale_factor=2, mode='nearest')",
+        ),
+        task(
+            "attention, 1 GB of scores",
+            (f"torch.randn({max(2, 64 // scale)}, 16, 512, 64)",),
+            "torch.softmax(x @ x.transpose(-1, -2) * 0.125, -1) @ x",
+            "F.scaled_dot_product_attention(x, x, x)",
+        ),
+        task(
+            "loss over classes, 4 GB",
+            (rows(4, 32000), indices(33554, 32000)),
+            "F.cross_entropy(x[: len(y)], y[: len(x)])",
+            "F.nll_loss(F.log_softmax(x[: len(y)], -1), y[: len(x)])",
+        ),
+    )
 
 
 async def judge(bench: Bench, seconds: float, *, lanes: int, scale: int) -> GatePart:

@@ -82,7 +82,8 @@ def _mixed(
 def _mistaken(judged: Judged[Sent]) -> str:
     kind = "Triton" if judged.key.triton else "plain"
     status_text = judged.status.value if judged.status else "not judged"
-    return f"{judged.key.task.name} ({kind}, {judged.key.outcome}) was {status_text}: {judged.detail[:160]}"
+    what = f"{judged.key.task.name} ({kind}, {judged.key.outcome})"
+    return f"{what} was {status_text}: {judged.detail[:160]}"
 
 
 def _line(judged: Judged[Sent], baseline: str) -> dict[str, object]:

@@ -4,12 +4,12 @@ The model selects skills, is told the rule's first course, names steps one by on
 applies each before the next is asked for) and stops. Where it would leave the rule's course it has
 to be surer than that by a margin, which was chosen on tasks that it had not learned from. What it
 would have said instead is known with its probability, so the next course is the likeliest that
-differs in one word, completed greedily (Lawler's k best solutions, 1972, with a greedy
-completion). Replies are valid by construction (agents/prompt_encoding). A model that has learned to weigh
-is asked about the rule's courses instead, with what each would cost (compact/weighing.py), and the
-most promising one comes first. A model that fails is followed by the rule, and the reason is told.
-When its first course was measured it is told what came of it, and asked `again`. Not covered:
-judging; which checkpoint it is."""
+differs in one word, completed greedily (Lawler's k best solutions, 1972, with a greedy completion).
+Replies are valid by construction (agents/prompt_encoding). A model that has learned to weigh is
+asked about the rule's courses instead, with what each would cost (prompt_encoding/value_model.py),
+and the most promising one comes first. A model that fails is followed by the rule, and the reason
+is told. When its first course was measured it is told what came of it, and asked `again`. Not
+covered: judging; which checkpoint it is."""
 
 from __future__ import annotations
 
@@ -245,7 +245,8 @@ class LearnedPlanner:
             dialog.say(STOP)
 
     def _is_sure(self, choice: ChosenWord, word: str, rules: str) -> bool:
-        """Whether a word is likelier than the rule's by the margin, or the rule's cannot be said."""
+        """Whether a word is likelier than the rule's by the margin, or the rule's cannot be
+        said."""
         if rules not in choice.words:
             return True
         logprob, rules_logprob = (choice.logprobs[choice.words.index(one)] for one in (word, rules))

@@ -1,11 +1,10 @@
 """The summary agent: what a rollout that clearly improved has taught, as drafts of skills.
 
 Asked when the best turn beats both the first and the best baseline by a fifth (as in
-daVinci-kernel, arXiv
-2606.16497; ours are lower bounds). A draft has the form of a SKILL.md and passes a filter of lazy advice: a
-compiler or library instead of a rewrite, skipped work, lower precision. Nothing is admitted here:
-drafts are staged (pipeline/learning.py), and used by nobody before they were verified
-(pipeline/skill_validation). What needs no model is summary_rule.py's."""
+daVinci-kernel, arXiv 2606.16497; ours are lower bounds). A draft has the form of a SKILL.md and
+passes a filter of lazy advice: a compiler or library instead of a rewrite, skipped work, lower
+precision. Nothing is admitted here: drafts are staged (pipeline/learning.py), and used by nobody
+before they were verified (pipeline/skill_validation). What needs no model is summary_rule.py's."""
 
 from __future__ import annotations
 

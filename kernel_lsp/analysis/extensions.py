@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kernel_lsp import parsing
@@ -63,6 +63,13 @@ def native_texts(file: ParsedSource) -> list[list[NativeText]]:
 def launches(text: str) -> Iterator[re.Match[str]]:
     """Configurations of CUDA launches; the first group is what stands between the brackets."""
     return (found for found in _LAUNCH.finditer(text) if found[0].endswith(">>>"))
+
+
+def first_launches(texts: Iterable[NativeText]) -> Iterator[ast.expr]:
+    """The place of the first launch of each text that has one."""
+    for one in texts:
+        if launch := next(launches(one.text), None):
+            yield one.place(launch.start())
 
 
 def _literals(nodes: list[ast.expr], known: dict[str, ast.expr]) -> Iterator[ast.Constant]:

@@ -70,16 +70,16 @@ def record_acceptance(
     journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path
 ) -> None:
     """A rewrite written by --apply was offered, chosen and accepted in one go."""
-    fates, now = _offers_by_fate(journal, folder), time.time()
+    tracking, now = _offers_by_fate(journal, folder), time.time()
     within = outcomes.relative_path(path, folder)
     for proposal in proposals:
         if (offer := offer_of(proposal, str(folder), within)) is not None:
-            events = [*fates.tracker.offered(offer, now), *fates.tracker.chosen(offer, now)]
+            events = [*tracking.tracker.offered(offer, now), *tracking.tracker.chosen(offer, now)]
             journal.record(
-                events + fates.tracker.observed(offer.identity, offer.after, "change", now)
+                events + tracking.tracker.observed(offer.identity, offer.after, "change", now)
             )
     if proposals:
-        journal.save_tracker(fates.tracker.export())
+        journal.save_tracker(tracking.tracker.export())
 
 
 def record_patch(
@@ -96,17 +96,17 @@ def record_patch(
 def log_outcomes(journal: Journal, folder: Path, data_dir: Path) -> list[LearnedSkill]:
     """Log what has become of applied rewrites in a folder's files; returns drafts of what was
     kept."""
-    fates, events = _offers_by_fate(journal, folder), list[Event]()
-    for path in sorted(fates.tracked_paths(str(folder))):
+    tracking, events = _offers_by_fate(journal, folder), list[Event]()
+    for path in sorted(tracking.tracked_paths(str(folder))):
         file = folder / path
         snapshot = documents.read(file.as_uri(), folder)
         if snapshot is not None or not file.exists():
             text = snapshot.text if snapshot else None
-            events += fates.observe_text(str(folder), path, text, "disk")
+            events += tracking.observe_text(str(folder), path, text, "disk")
     if not events:
         return []
     journal.record(events)
-    journal.save_tracker(fates.tracker.export())
+    journal.save_tracker(tracking.tracker.export())
     return _drafts(journal, events, data_dir)
 
 
@@ -117,9 +117,9 @@ def _offers_by_fate(journal: Journal, folder: Path) -> OfferTracking:
     mine = [
         item for item in state["proposals"] if str(item.get("accepted_session")).startswith(SESSION)
     ]
-    fates = OfferTracking(client=CLIENT, name=f"{SESSION} {datetime.now(UTC).date()}")
-    fates.restore(str(folder), (), {**state, "proposals": mine})
-    return fates
+    tracking = OfferTracking(client=CLIENT, name=f"{SESSION} {datetime.now(UTC).date()}")
+    tracking.restore(str(folder), (), {**state, "proposals": mine})
+    return tracking
 
 
 def _drafts(journal: Journal, events: Sequence[Event], data_dir: Path) -> list[LearnedSkill]:

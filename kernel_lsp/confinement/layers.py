@@ -1,7 +1,7 @@
 """Layers of confinement: their names, the words for them, and what they keep closed.
 
-    layers -> guarantees      what a child must not be able to do, and which layers keep it from that
-    held = await try_layers()      a confined child tries to get out (held.py)
+    layers -> guarantees         what a child must not be able to do, and what keeps it from that
+    held = await try_layers()    a confined child tries to get out (held.py)
 
 Standard library only.
 """

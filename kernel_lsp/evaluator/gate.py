@@ -19,7 +19,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from kernel_lsp import phases
 from kernel_lsp.errors import EvaluationError, OutOfMemory, boundary
@@ -73,12 +72,7 @@ class Gate:
     async def __aenter__(self) -> Gate:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -177,7 +171,8 @@ class Gate:
     ) -> AsyncIterator[None]:
         """Hold every other child of this gate that uses the GPU; no other evaluation's time passes.
 
-        ``limit``: the time limit of whoever asks, which goes on. ``anew``: see `ExclusiveTiming.alone`.
+        ``limit``: the time limit of whoever asks, which goes on. ``anew``: see
+        `ExclusiveTiming.alone`.
         """
         async with self._pool.quiet.alone(child, anew=anew):
             start = time.monotonic()

@@ -1,4 +1,5 @@
-"""Native code of a candidate: what its `load_inline` calls ask a compiler to build, and the building.
+"""Native code of a candidate: what its `load_inline` calls ask a compiler to build, and the
+building.
 
     extensions = native.find(source)                the calls, as plain data
     built = await native.build(sandbox, …)           in a confined process of its own

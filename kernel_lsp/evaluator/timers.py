@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
 from typing import Any
 
 from kernel_lsp.errors import EvaluationError
@@ -145,12 +144,7 @@ class Loan:
     async def __aenter__(self) -> Loan:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         if self._ready is None:
             return
         if self._spent:

@@ -1,9 +1,9 @@
 """What a claim of speed must survive: clocks and processes that the candidate cannot reach.
 
-    Floor          faster than the device's memory allows                      rejected
-    hidden_work    the host waits for work that the events did not see         rejected (CUDA)
-    Disturbance    the reference is slower where the candidate is loaded       rejected, else claim lowered
-    outside_clock  calls take longer by the parent's own clock                 rejected, else claim lowered
+    Floor          faster than the device's memory allows                  rejected
+    hidden_work    the host waits for work that the events did not see     rejected (CUDA)
+    Disturbance    the reference is slower where the candidate is loaded   rejected or lowered
+    outside_clock  calls take longer by the parent's own clock             rejected or lowered
 
 Everything is measured again before it condemns, side by side with what it is compared to: machines
 are busy, and an honest candidate must never pay for a neighbor. By its times a candidate is

@@ -1,8 +1,8 @@
 """The journal: what was offered, measured and done, on this machine, or where its user's team
 keeps it.
 
-    journal = Journal.open()                     the user's data folder; see database.py for what may go wrong
-    journal = Journal.open("postgresql+psycopg://host/name")           a team's; see remote.py
+    journal = Journal.open()            the user's data folder; database.py says what may go wrong
+    journal = Journal.open("postgresql+psycopg://host/name")            a team's; see remote.py
     journal.record(events); journal.save(proposal, folder=…, path=…, keep_source=…)
     journal.sessions(); journal.session(id); journal.proposals(…); journal.dismissals(folder)
     journal.save_tracker(tracker.export()); Tracker.restore(journal.tracker_state(folder))

@@ -8,7 +8,8 @@ some make it for edits that they drop), so a proposal is accepted only when its 
 was seen in the document.
 
     offered ─> chosen ─> accepted ─> kept ─> kept_committed
-       │          └─> refused (5 s)     └──────┴─> modified | reverted | deleted, and back to accepted
+       │          └─> refused (5 s)     └──────┴─> modified | reverted | deleted
+       │                                        (and from there back to accepted)
        └─> expired | dismissed
 
 Not covered: a target that is renamed or moved to another file reads as deleted; an edit that is

@@ -2,8 +2,8 @@
 skill.
 
 store.py      drafts and snapshots on disk: atomic, append-only, any number of processes
-uplift.py     what a verification's pairs show: bounds of the uplift, credit by leaving one out, the verdict
-admission.py  drafts that are turned down before anything is measured: duplicates, constants of one task
+uplift.py     what a verification's pairs show: bounds of the uplift, credit, the verdict
+admission.py  drafts that are turned down unmeasured: duplicates, constants of one task
 usage.py      how verified skills do at work, per hardware, and which of them has stopped helping
 
 Not covered: where drafts come from (agents/), how pairs are judged (pipeline/skill_validation).

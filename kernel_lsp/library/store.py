@@ -1,7 +1,7 @@
 """Drafts and snapshots on disk: nothing is changed in place, nothing is deleted.
 
     library/staged/<name>/      SKILL.md and papers.json of a draft, verified or not
-    library/snapshots/000007/   SKILL.md per skill, _retired/, manifest.json: the library as it was then
+    library/snapshots/000007/   the library as it was: SKILL.md per skill, _retired/, manifest.json
 
 A snapshot is written whole into a hidden folder, synced, and renamed into place, so a process that
 is killed at any moment leaves the old library or the new one. What it leaves behind is removed by

@@ -122,7 +122,8 @@ class LineageWalk:
 
     async def _accepted(self, state: LineageState, site: Site, candidate: Candidate) -> bool:
         step = candidate.steps[-1]
-        text = f"{len(self.steps)} accepted; {site.skill}: {site.summary} {step.parameters or ''}".rstrip()
+        tried = f"{site.skill}: {site.summary} {step.parameters or ''}".rstrip()
+        text = f"{len(self.steps)} accepted; {tried}"
         self.report(Progress(phase="lineage", message=text))
         found = await self.judged(state, _state(state, candidate))
         accepted, reason = decide(found, measured=self.on.measured)

@@ -1,7 +1,7 @@
 """The text of a patch module: what differs between a library's file and its rewritten text.
 
-    text = make(library, original, edited)       raises PatchError where it cannot be one
-    edited = rewritten(original, text)           what the library's file would be, from the patch as it is
+    text = make(library, original, edited)    raises PatchError where it cannot be one
+    edited = rewritten(original, text)        what the library's file would be with the patch
 
 A patch holds new methods of classes (in a class of the same name), new functions in the place of
 functions, and what these use: kernels, helpers, imports. Names of the library that they use are

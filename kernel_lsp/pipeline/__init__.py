@@ -13,11 +13,11 @@ known.py        parameters that won before
 policies.py     the trained policies of a user in a job
 tournament.py   which candidates are judged how thoroughly, and which one is offered
 deep.py         the deeper search: the parts of search/ and agents/ on one opened target
-workshop.py     what its proposers want, made into candidates (writing.py, module_text.py: a model's text)
+workshop.py     what its proposers want, made into candidates; a model's text: writing.py
 showing.py      what a language model would be sent
 recipes.py      courses from learned skills, where they fit
 learning.py     drafts of skills from what was kept and from searches; how learned ones do at work
-proving/        whether a learned skill helps on other tasks
+skill_validation/ whether a learned skill helps on other tasks
 """
 
 from kernel_lsp.pipeline.order import Pipeline

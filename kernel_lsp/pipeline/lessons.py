@@ -1,7 +1,7 @@
 """Kept rewrites become verified skills while nobody waits: queue, distill, verify, settle, tell.
 
-    queue = LessonQueue(data_dir); queue.note(events)       when a rewrite is kept, or taken back
-    news = await learn_once(pipeline, queue, kept, work)    when the device is idle and consent covers it
+    queue = LessonQueue(data_dir); queue.note(events)     when a rewrite is kept, or taken back
+    news = await learn_once(pipeline, queue, kept, work)  when the device is idle, with consent
 
 One call does one piece of work, so that whoever comes back to the machine waits for nothing: a
 kept rewrite is distilled by the model of the settings (by rule it was drafted at once,

@@ -59,7 +59,7 @@ async def prompts_of(one: Opened, settings: Settings) -> str:
         [
             f"# What a model is sent about {task.qualname}",
             _where(settings),
-            *_shown_prompts(collector),
+            *_prompt_texts(collector),
         ]
     )
 
@@ -83,7 +83,7 @@ def _where(settings: Settings) -> str:
     )
 
 
-def _shown_prompts(collector: _Collector) -> list[str]:
+def _prompt_texts(collector: _Collector) -> list[str]:
     parts = []
     for number, prompt in enumerate(collector.asked, 1):
         safe, _ = redact_prompt(prompt)

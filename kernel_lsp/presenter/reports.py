@@ -153,11 +153,12 @@ def _finding(finding: Finding) -> Json:
 
 
 def _sarif_rule(finding: Finding) -> Json:
+    pages = f"{_HOME}/blob/main/kernel_lsp/analysis/rules/docs"
     return {
         "id": finding.rule,
         "name": finding.name,
         "defaultConfiguration": {"level": _SARIF_LEVELS[finding.severity]},
-        "helpUri": f"{_HOME}/blob/main/kernel_lsp/analysis/rules/docs/{finding.rule}-{finding.name}.md",
+        "helpUri": f"{pages}/{finding.rule}-{finding.name}.md",
     }
 
 

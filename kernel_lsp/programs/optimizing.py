@@ -3,13 +3,14 @@ measured.
 
     outcome = await optimize(pipeline, plan, data_dir, report)
 
-1. The command runs once as it is, for a few steps, recorded. A recording that is newer than every file of the
+1. The command runs once as it is, for a few steps, recorded. A recording that is newer than every
+file of the
    workspace is used again, and what was judged lies in the cache: an interrupted run goes on.
-2. One step is profiled, which says what of its device time belongs to which target.
-3. The program as it is, torch.compile in its modes, and what needs no target (whole.py) are timed once: a
+2. One step is profiled, which says what of its device time belongs to which target. 3. The program
+as it is, torch.compile in its modes, and what needs no target (whole.py) are timed once: a
    gain that is there at once is told at once.
-4. Targets are optimized where they live, those with the most of the step first.
-5. What was verified is composed, across files, in a copy of the workspace. It must compute what the program
+4. Targets are optimized where they live, those with the most of the step first. 5. What was
+verified is composed, across files, in a copy of the workspace. It must compute what the program
    did; edits with which it does not are left out, the last composed first.
 6. All ways run in fresh processes, side by side (measuring.py).
 
@@ -174,7 +175,8 @@ def _nothing_recorded(status: int) -> WorkloadError:
     if status == 0:
         return WorkloadError(
             "the program ran to its end, and nothing of this workspace that uses torch was called",
-            "run what trains or computes, where its code is; python -I and -E keep the recorder out",
+            "run what trains or computes, where its code is; python -I and -E keep the recorder "
+            "out",
         )
     if status == INTERRUPTED:
         return WorkloadError(

@@ -160,30 +160,25 @@ class Engine:
 
     async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
         """The sites that remain after these steps; nothing is made of them. Raises RewriteError."""
-        answer = await self._ask({"op": "look", "steps": list(steps)}, PROPOSE_SECONDS)
-        return wire.from_json(tuple[Site, ...], answer)
+        return wire.from_json(tuple[Site, ...], await self._after(steps, "look"))
 
     async def view(self, steps: Sequence[Step]) -> Viewed:
         """Like :meth:`look`, with the graph as these steps leave it. Raises RewriteError."""
-        answer = await self._ask({"op": "view", "steps": list(steps)}, PROPOSE_SECONDS)
-        return wire.from_json(Viewed, answer)
+        return wire.from_json(Viewed, await self._after(steps, "view"))
 
     async def launched(self, steps: Sequence[Step]) -> KernelView:
         """A Triton kernel and its launch after these steps. Raises RewriteError, also for a
         graph."""
-        answer = await self._ask({"op": "launched", "steps": list(steps)}, PROPOSE_SECONDS)
-        return wire.from_json(KernelView, answer)
+        return wire.from_json(KernelView, await self._after(steps, "launched"))
 
     async def weigh(self, steps: Sequence[Step]) -> float:
         """Estimated seconds of a call after these steps, without what they wrap around it; for a
         CUDA device and a graph only, to be compared with each other. Raises RewriteError."""
-        answer = await self._ask({"op": "weigh", "steps": list(steps)}, PROPOSE_SECONDS)
-        return wire.from_json(float, answer)
+        return wire.from_json(float, await self._after(steps, "weigh"))
 
     async def make(self, steps: Sequence[Step]) -> Candidate:
         """Like :meth:`propose` for one who wants no further step. Raises RewriteError."""
-        answer = await self._ask({"op": "make", "steps": list(steps)}, PROPOSE_SECONDS)
-        return wire.from_json(Candidate, answer)
+        return wire.from_json(Candidate, await self._after(steps, "make"))
 
     async def variants(self, steps: Sequence[Step], at: int, limit: int) -> tuple[Candidate, ...]:
         """The same steps with other parameters at place ``at``, the given ones first, at most
@@ -203,6 +198,10 @@ class Engine:
         if self._child is not None:
             await self._child.kill()
             self._child = None
+
+    async def _after(self, steps: Sequence[Step], op: str) -> object:
+        """The engine's answer to a question about the program after these steps."""
+        return await self._ask({"op": op, "steps": list(steps)}, PROPOSE_SECONDS)
 
     async def _ask(self, request: dict[str, object], seconds: float) -> object:
         if self._child is None or not self._child.alive:

@@ -5,7 +5,7 @@
     graph.named(name)                 the call of a name, graph.ordered(some): those calls in order
     graph.val(node)                   fake tensor: shape, dtype, strides, no memory
     graph.fact(node)                  what is proved about its values (facts.Fact)
-    graph.users(node)                 call_function users, in order (an output counts through is_output)
+    graph.users(node)                 call_function users, in order (of outputs is_output tells)
     graph.call(op, args, before=…)    insert an aten call; value and facts follow
     graph.call_generated(kernel, …)   insert a launch of generated source
     graph.replace(old, new)           redirect every use, then drop what nobody uses

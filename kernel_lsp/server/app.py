@@ -388,7 +388,7 @@ class KernelServer(LanguageServer):
                 self.session.learn(target.fingerprint, outcome)
         if any(outcome is not None for outcome in outcomes):
             self.record(self.session.observe(uri, "open"))
-            self.shown_changed(uri)
+            self.republish(uri)
 
     def _unknown_targets(self, document: Document) -> list[Target]:
         """Those that could be measured and of which nothing is known."""
@@ -444,7 +444,7 @@ class KernelServer(LanguageServer):
 
     # --- to the client -----------------------------------------------------------------------
 
-    def shown_changed(self, uri: str) -> None:
+    def republish(self, uri: str) -> None:
         """A verdict arrived or went: hints again, and lenses where the client can be asked to."""
         self.publish(uri)
         self._ask_again()

@@ -91,7 +91,7 @@ def optimize(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
     """
     uri, qualname = _target(ls, arguments)
     jobs.start(uri, qualname)
-    ls.shown_changed(uri)
+    ls.republish(uri)
     return {"started": qualname}
 
 
@@ -115,7 +115,7 @@ def search_deeper(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Json:
         raise BadArguments(f"{error}; allowed: {', '.join(SearchMode)}") from error
     fresh, turns = arguments.get("fresh") is True, settings.search_turns
     jobs.search(uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=fresh, turns=turns))
-    ls.shown_changed(uri)
+    ls.republish(uri)
     return {"started": qualname, "mode": mode.value, "budget": wire.to_json(budget)}
 
 
@@ -281,7 +281,7 @@ def dismiss(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> None:
         ls.record(ls.session.dismiss(uri, None, code, scope, reason, own))
     else:
         ls.record(ls.session.dismiss(uri, _text(arguments, "qualname"), code, scope, reason))
-    ls.shown_changed(uri)
+    ls.republish(uri)
 
 
 def list_kernels(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> list[Json]:

@@ -137,7 +137,7 @@ class ServerJobs:
             self._ls.session.finished(key.uri, key.qualname)
         if not self._running:
             self._ls.set_status(*self._rest)
-        self._ls.shown_changed(key.uri)
+        self._ls.republish(key.uri)
 
     async def _run(self, key: Key, plan: SearchPlan | None, *, asked: bool) -> Outcome | None:
         ls, document = self._ls, self._ls.session.documents[key.uri]
@@ -182,7 +182,7 @@ class ServerJobs:
             bar.report(progress)
             if progress.proposal is not None and fingerprint is not None:
                 ls.session.verified(fingerprint, progress.proposal)
-                ls.shown_changed(key.uri)
+                ls.republish(key.uri)
 
         outcome = await ls.host.optimize(job, ls.settings(job.folder or ls.root), report)
         if fingerprint is not None:

@@ -311,8 +311,8 @@ class Protocol(LanguageServerProtocol):
     def lsp_notebook_document__did_change(
         self, params: types.DidChangeNotebookDocumentParams
     ) -> Generator[Any, Any, None]:
-        """Texts of cells are edited as those of files are: pygls stops at the first cell that is not
-        open, and also ends lines where Python does and LSP does not."""
+        """Texts of cells are edited as those of files are: pygls stops at the first cell that is
+        not open, and also ends lines where Python does and LSP does not."""
         if unquote(params.notebook_document.uri) not in self.workspace.notebook_documents:
             log.warning("a change of a notebook that is not open was not taken")
             return

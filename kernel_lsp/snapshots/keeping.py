@@ -3,11 +3,11 @@
 Tensors, devices, generators, locks and whatever the program's script defines are named in the
 pickle and made anew where it is opened (opening.py): a tensor from its description, a class of the
 script from the script's text as it is then, and what a module of a package has assigned, where a
-function within a function reads it, from that module. Everything else is pickled by cloudpickle, which is
-handed in as a module. Tensors of unusual kinds (sparse, nested, quantized, subclasses) are pickled
-as their dense parts (unusual.py). What cannot be pickled (open files, sockets, threads, objects of
-extensions) is left out: a stand-in takes its place, which says what it was when the target uses
-it.
+function within a function reads it, from that module. Everything else is pickled by cloudpickle,
+which is handed in as a module. Tensors of unusual kinds (sparse, nested, quantized, subclasses) are
+pickled as their dense parts (unusual.py). What cannot be pickled (open files, sockets, threads,
+objects of extensions) is left out: a stand-in takes its place, which says what it was when the
+target uses it.
 
 Relative imports and the standard library alone; loaded by path, under another name, by
 workloads/recorder. Not covered: objects whose pickle fails beyond its first step, as of a class

@@ -2,7 +2,7 @@
 tensors.
 
     opened = open_call(home, source, maker)
-    args, kwargs = opened.bind(tensors)         # fresh objects around these tensors, as often as wanted
+    args, kwargs = opened.bind(tensors)  # fresh objects around these tensors, at every call
     result = opened.target(*args, **kwargs)
 
 The file of the target is imported (or, for a script, its definitions run) from ``source``, which

@@ -3,7 +3,7 @@ the calls.
 
     <data>/recordings/<program>/<time>/index.json    what was called, how often, what takes its time
                                        calls/*.call  snapshots
-                                       complete      written last: without it the recording was cut off
+                                       complete      written last; without it it was cut off
 
 Readable by the user alone. A new recording of a program replaces the last one when it is complete;
 the oldest recordings go when all together take more than `MAX_BYTES`. Standard library only."""

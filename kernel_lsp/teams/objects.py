@@ -91,7 +91,7 @@ class Objects:
                 "put it into fsspec's own configuration, ~/.config/fsspec",
             )
         try:
-            # An instance of its own: fsspec keeps the connection of an earlier one, also a dead one.
+            # An instance of its own: fsspec keeps an earlier one's connection, also a dead one.
             self._files, self._root = fsspec.core.url_to_fs(url, skip_instance_cache=True)
         except (ImportError, ValueError) as error:
             cause = f"{url} cannot be opened: {_line(error)}"

@@ -3,11 +3,11 @@
     synced = syncing.sync(data_dir)          # TeamAway: what was here before stays as it is
 
 Each release is unpacked beside what is in use, its hash and its signature are checked, and only
-then one file is replaced that names what counts (membership.py). What is refused (a signer who is not
-trusted here, a changed file, a policy that is worse) is left out, said in `problems`, and another
-release never stands in for it unseen. A policy is switched only where the user has not chosen one
-by hand. Skills of a team are text and recipes; one with code of its own is refused. Not covered:
-who decides what is released (registry.py)."""
+then one file is replaced that names what counts (membership.py). What is refused (a signer who is
+not trusted here, a changed file, a policy that is worse) is left out, said in `problems`, and
+another release never stands in for it unseen. A policy is switched only where the user has not
+chosen one by hand. Skills of a team are text and recipes; one with code of its own is refused. Not
+covered: who decides what is released (registry.py)."""
 
 from __future__ import annotations
 

@@ -163,8 +163,8 @@ def _seen_table(key: tuple[str, str], found: _MergedTarget, elapsed_s: float) ->
     )
 
 
-def _numbers(shown: int, calls: float, seconds: float | None, elapsed_s: float) -> Table:
-    record: Table = {"calls": shown}
+def _numbers(count: int, calls: float, seconds: float | None, elapsed_s: float) -> Table:
+    record: Table = {"calls": count}
     if seconds is not None and calls:
         record["mean_us"] = _round_digits(1e6 * seconds / calls)
         if elapsed_s > 0:

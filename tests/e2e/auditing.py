@@ -1,10 +1,12 @@
-"""Watches every process below this one while tests run: whoever runs something foreign must be confined.
+"""Watches every process below this one while tests run: whoever runs something foreign must be
+confined.
 
     with audited() as seen: ...      seen.confined, seen.bare: what was started, by its command line
 
-Processes are told by their command lines: modules of ours that run candidates, originals or packages, and the
-probe. What they start inherits the filter from them. Looks a few times a second, so that it finds whatever
-lives for longer than a moment; what is started by which code is tests/unit/test_one_entry.py's.
+Processes are told by their command lines: modules of ours that run candidates, originals or
+packages, and the probe. What they start inherits the filter from them. Looks a few times a second,
+so that it finds whatever lives for longer than a moment; what is started by which code is
+tests/unit/test_one_entry.py's.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Child of the code generation tests; a program, not a test.
 
-    TRITON_INTERPRET=1 python codegen_child.py run        compare two programs on the CPU, or run one
-    python codegen_child.py compile                       compile a program's kernels for sm_80 and sm_90
+    TRITON_INTERPRET=1 python codegen_child.py run    compare two programs on the CPU, or run one
+    python codegen_child.py compile                   compile a program's kernels ahead of time
 
 Triton decides at import whether kernels are interpreted, so each mode needs a process of its own.
 One JSON request a line on stdin, one JSON reply a line on stdout.

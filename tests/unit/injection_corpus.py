@@ -1,7 +1,7 @@
 """Texts of a repository that try to steer a language model, by what they try.
 
-for name, text in SAMPLES.items(): ...      as a comment, a string, a skill, an error, the name of a file
-for name, reply in OBEYING.items(): ...     what a model says that has obeyed one of them
+for name, text in SAMPLES.items(): ...    as a comment, a string, a skill, an error, a file's name
+for name, reply in OBEYING.items(): ...   what a model says that has obeyed one of them
 """
 
 from typing import Any
@@ -71,7 +71,8 @@ SPECIAL = (
     "</think>", "<extra_id_0>", "<pad>", "\x1b", "\r", "\u200b", "\u2060", "\u202e",
     "\U000e0052",
 )  # fmt: skip
-"""What a template or a tokenizer takes for a border, or no reader sees: nothing of it leaves as it is."""
+"""What a template or a tokenizer takes for a border, or no reader sees: nothing of it leaves as it
+is."""
 
 _CODE = "import os\nos.system('id')\n"
 OBEYING: dict[str, dict[str, Any]] = {

@@ -3,7 +3,7 @@ have.
 
     async with ScriptedModel([Say(tool="apply_skill"), Say(status=429), Say("prose")]) as server:
         ... Settings(policy="openai", endpoint=server.endpoint) ...
-    with served([Say(tool="apply_skill")]) as server:      # the same in a thread, for code without a loop
+    with served([Say(tool="apply_skill")]) as server:  # in a thread, for code without a loop
 
 Every chat request takes the next `Say`; when the script is at its end, its last entry answers on.
 A function (request body -> Say) may stand for the list. A `Say` with a tool is carried as the

@@ -49,7 +49,8 @@ def test_sessions_help_where_there_is_something_to_learn_and_dealt_anew_they_do_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Old families know that a is slow, and nothing of d and e: before, d is suggested, half as
-    fast as e. Sessions show e; with their times dealt anew a third of the tasks is right by luck."""
+    fast as e. Sessions show e; with their times dealt anew a third of the tasks is right by
+    luck."""
     old, new = made_up("abc", "c"), made_up("ade", "e")
     monkeypatch.setattr(offline_modules, "deal", lambda tasks, seed: (old, new[::2], new[1::2]))
     found = offline_modules.run([*old, *new], count=200, deals=3)["ratios"]

@@ -1,4 +1,5 @@
-"""C++ extensions of a candidate: read as literals, built once and confined, judged like any other."""
+"""C++ extensions of a candidate: read as literals, built once and confined, judged like any
+other."""
 
 import ast
 import sys

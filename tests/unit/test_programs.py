@@ -399,7 +399,8 @@ def test_a_copy_holds_the_edits_and_the_workspace_stays(tmp_path: Path) -> None:
 
 
 def test_an_edit_of_a_copy_follows_no_link_out_of_it(tmp_path: Path) -> None:
-    """A linked folder is edited in the copy, and a program that comes by the link reads the edit."""
+    """A linked folder is edited in the copy, and a program that comes by the link reads the
+    edit."""
     root, outside = tmp_path / "work", tmp_path / "outside"
     for folder in (root / "source", outside):
         folder.mkdir(parents=True)

@@ -1,5 +1,6 @@
 # ruff: noqa: E501 - a row of a table stays on its line
-"""Each way a skill folder can be wrong: the file, the field and the remedy that the author reads."""
+"""Each way a skill folder can be wrong: the file, the field and the remedy that the author
+reads."""
 
 from pathlib import Path
 

@@ -337,7 +337,8 @@ async def test_samples_start_from_a_stored_parent_and_earn_what_they_add(
 def test_a_model_of_random_weights_is_trained_by_the_products_gate(
     suite: tasks.TaskSuite, tmp_path: Path
 ) -> None:
-    """Nothing that it says is of use: every reward is 0, nothing is unknown, and the run goes on."""
+    """Nothing that it says is of use: every reward is 0, nothing is unknown, and the run goes
+    on."""
     shape = {"hidden": 32, "layers": 1, "heads": 2, "key_heads": 1, "head": 16, "inner": 32}
     recipe = config.read(
         {

@@ -10,7 +10,7 @@ import pytest
 
 from kernel_lsp.errors import ConfigError
 from tests.unit.test_trainer_plans import proposed, task  # noqa: F401
-from trainer import batches, exact, imitation, models, packed, weighing
+from trainer import batches, exact, imitation, models, packed, plan_values
 from trainer.packed import QUESTIONS, SKIPPED, TALKS
 from trainer.plan_data import TaskPlans
 
@@ -62,7 +62,7 @@ def test_rows_say_what_the_talks_and_questions_say(tasks: list[TaskPlans], tmp_p
         for name in ("input_ids", "rows", "places", "targets", "allowed", "slots", "mask"):
             assert getattr(mine, name).tolist() == getattr(pad, name).tolist(), name
     (row,) = np.flatnonzero((rows.tasks == 0) & (rows.plans == 1) & (rows.kinds == QUESTIONS))
-    asked = weighing.questions(tasks[0])[1]
+    asked = plan_values.questions(tasks[0])[1]
     assert exact.batch(rows, np.array([row]), 0).input_ids[0].tolist()[:-1] == asked
 
 
@@ -177,8 +177,8 @@ def model() -> Any:
 def test_a_weighing_scores_as_the_product_reads_it(tasks: list[TaskPlans]) -> None:
     known, mine = lesson(tasks[:2], "weigh"), model()
     found = exact.scores(mine, known, [0, 1])
-    rows = weighing.rows(tasks[:2], 1)
-    theirs = weighing.answers(mine, known.pad, rows)
+    rows = plan_values.rows(tasks[:2], 1)
+    theirs = plan_values.answers(mine, known.pad, rows)
     flat = [found[number][plan] for number in (0, 1) for plan in sorted(found[number])]
     assert flat == pytest.approx(theirs, abs=1e-5)
 
@@ -187,7 +187,7 @@ def test_what_fails_is_half_as_fast_as_the_slowest_and_no_more_than_e_times_wors
     tasks: list[TaskPlans],
 ) -> None:
     known = lesson(tasks, "weigh")
-    wanted = [value for one in tasks for value in weighing.gains(one)]
+    wanted = [value for one in tasks for value in plan_values.gains(one)]
     assert known.targets[known.kept].tolist() == pytest.approx(wanted, abs=1e-5)
     assert known.gains.max() == 0.0 and known.gains.min() >= -exact.WORST
 

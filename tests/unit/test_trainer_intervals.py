@@ -21,7 +21,8 @@ def test_sixteen_alike_and_one_other_move_by_how_often_that_one_is_drawn() -> No
 
 
 def test_whole_groups_are_drawn() -> None:
-    """Groups {0, 0} and {1}: both times the first, 0; both times the second, 1; one of each, 1/3."""
+    """Groups {0, 0} and {1}: both times the first, 0; both times the second, 1; one of each,
+    1/3."""
     assert intervals.of_groups([[0.0, 0.0], [1.0]]) == (0.0, 1.0)
     # Ten values that agree are one family: alone they would leave an interval, a family does not.
     assert intervals.of_groups([[0.0, 1.0] * 5]) == (0.5, 0.5)

@@ -22,11 +22,11 @@ from trainer import (
     imitation,
     lines,
     plan_data,
+    plan_values,
     ranking,
     rounds,
     tables,
     tasks,
-    weighing,
 )
 from trainer.candidates import Plans
 from trainer.config import Rl
@@ -298,35 +298,35 @@ def test_imitation_weighs_plans_by_their_speed(task: TaskPlans) -> None:
 
 def test_every_plan_is_weighed_against_the_rules_first(task: TaskPlans) -> None:
     """The rule's first is 1.0x, the next 4x, the last failed: half of the slowest."""
-    gains = weighing.gains(task)
+    gains = plan_values.gains(task)
     slowest = min(plan.speedup for plan in task.plans if plan.speedup)
     assert gains[:2] == pytest.approx([0.0, math.log(4)]) and gains[-1] == pytest.approx(
         math.log(slowest / 2)
     )
-    found = weighing.rows([task], 40)
-    assert len(found) == 40 * len(task.plans) and found == weighing.rows([task], 40)
+    found = plan_values.rows([task], 40)
+    assert len(found) == 40 * len(task.plans) and found == plan_values.rows([task], 40)
     own = [WORDS[row.reply[-1]] for row in found[1 :: len(task.plans)]]
     assert all(len(row.counted) == 1 and row.advantages == (0.0,) for row in found)
     assert (
         15 < sum(int(word[1:]) for word in own) / 40 <= 16 and len(set(own)) > 1
     )  # 4x is the last word
-    told = [weighing.encode_plan(task, plan) for plan in task.plans]
+    told = [plan_values.encode_plan(task, plan) for plan in task.plans]
     assert [one.skills for one in told] == [
         tuple(s.skill for s in plan.steps) for plan in task.plans
     ]
     assert task.before is not None and min(one.cost.launches for one in told) < task.before.launches
-    assert weighing.rows([replace(task, plans=task.plans[-1:])], 1) == []  # nothing of it runs
+    assert plan_values.rows([replace(task, plans=task.plans[-1:])], 1) == []  # nothing of it runs
     with pytest.raises(ConfigError, match="no estimates"):
-        weighing.rows([replace(task, before=None)], 1)
+        plan_values.rows([replace(task, before=None)], 1)
 
 
 def test_plans_are_ordered_by_the_answers(task: TaskPlans) -> None:
     model, pad = tiny()
-    (ranked,) = weighing.rank_plans([task], model, pad)
+    (ranked,) = plan_values.rank_plans([task], model, pad)
     assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
-    rows = weighing.rows([task], 1)
+    rows = plan_values.rows([task], 1)
     values = dict(
-        zip([plan.keys for plan in task.plans], weighing.answers(model, pad, rows), strict=True)
+        zip([plan.keys for plan in task.plans], plan_values.answers(model, pad, rows), strict=True)
     )
     order = [values[plan.keys] for plan in ranked.plans]
     assert order == sorted(order, reverse=True)

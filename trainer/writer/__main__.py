@@ -4,10 +4,10 @@
 
 ``data`` makes generated programs and the engine's rewrites of them on all cores, ``train`` a
 vocabulary and a model, ``evaluate`` judges it on what it never saw. A stage that is done is not
-done again; ``train`` goes on where it was ended, or from what an earlier run has kept (``--start``),
-and with ``--more-seconds`` data is made beside it. What is worth keeping is copied to ``--out``:
-results as JSON, the model in 8 bits, after ``data`` alone the rows. ``--tiny``: everything small, on a CPU,
-in about two minutes."""
+done again; ``train`` goes on where it was ended, or from what an earlier run has kept
+(``--start``), and with ``--more-seconds`` data is made beside it. What is worth keeping is copied
+to ``--out``: results as JSON, the model in 8 bits, after ``data`` alone the rows. ``--tiny``:
+everything small, on a CPU, in about two minutes."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ def _run(stage: str, options: argparse.Namespace) -> Json:
         generate_seconds=options.generate_seconds,
         judge_seconds=options.judge_seconds,
         time_seconds=options.time_seconds,
-        lanes=max(1, options.jobs - 2),
+        at_once=max(1, options.jobs - 2),
     )
     if options.tiny:
         small = SamplingPlan(batch=16, new_tokens=60)
-        asked = replace(asked, tasks=min(3, asked.tasks), samples=4, lanes=1, sampling=small)
+        asked = replace(asked, tasks=min(3, asked.tasks), samples=4, at_once=1, sampling=small)
     return asyncio.run(evaluating.run(options.work, asked, device))
 
 
@@ -164,7 +164,8 @@ def _tiny(plan: Any) -> Any:
 
 
 def keep(work: Path, out: Path) -> None:
-    """Copy what is worth it: results, the model in 8 bits, and the rows where they are not large."""
+    """Copy what is worth it: results, the model in 8 bits, and the rows where they are not
+    large."""
     out.mkdir(parents=True, exist_ok=True)
     results = {
         stage: json.loads((work / f"{stage}.json").read_text("utf-8"))

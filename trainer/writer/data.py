@@ -34,7 +34,8 @@ MAX_SKILL_SHARE = 0.35
 MIN_GAIN = 1.02
 ROWS, ROWS_XZ, SUMMARY = "rows.jsonl", "rows.jsonl.xz", "data.json"
 GROWING, MORE = "rows.part.jsonl", "more"
-"""What a run that makes data has so far, and the folder of one that makes it while a model learns."""
+"""What a run that makes data has so far, and the folder of one that makes it while a model
+learns."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

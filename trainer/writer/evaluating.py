@@ -58,7 +58,7 @@ class EvaluationPlan:
     generate_seconds: float = 150.0
     judge_seconds: float = 270.0
     time_seconds: float = 90.0
-    lanes: int = 14
+    at_once: int = 14
     sampling: SamplingPlan = field(default_factory=SamplingPlan)
 
 
@@ -77,7 +77,7 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
     arms["nearest"] = {row.name: [nearest(row, training)] for row in asked}
     replace_file(folder / REPLIES, (json.dumps({"seconds": seconds, **arms}) + "\n").encode())
     shared = helpers.read(folder / MODEL)
-    judge = WriterJudge("cuda" if device == "cuda" else "interpreter", plan.lanes, shared)
+    judge = WriterJudge("cuda" if device == "cuda" else "interpreter", plan.at_once, shared)
     duplicates = {part.value: data.duplicates(some, training) for part, some in chosen.items()}
 
     def keep(more: Json) -> Json:  # after each arm, should the run end

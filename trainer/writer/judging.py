@@ -1,9 +1,9 @@
 """What a writer wrote, judged by the product's gate: values only, many at once, then some timed.
 
 Equal programs are judged once. A reply that cannot be put into its program, or that leaves the
-program as it was, never reaches the gate. Triton's interpreter judges a batch of `SMALL_BATCH`:
-it took more than 90 s for a call of 256 programs. What is not judged when the time is up has no verdict
-and counts nowhere. Not covered: what is asked of the writer (evaluating.py)."""
+program as it was, never reaches the gate. Triton's interpreter judges a batch of `SMALL_BATCH`: it
+took more than 90 s for a call of 256 programs. What is not judged when the time is up has no
+verdict and counts nowhere. Not covered: what is asked of the writer (evaluating.py)."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class WriterVerdict:
 class WriterJudge:
     """Verdicts by text, so that baselines and samples that are equal share them."""
 
-    def __init__(self, device: str, lanes: int, helpers: Helpers) -> None:
+    def __init__(self, device: str, at_once: int, helpers: Helpers) -> None:
         """``device``: cuda, or interpreter where there is no GPU."""
-        self._device, self._lanes, self._helpers = device, lanes, helpers
+        self._device, self._at_once, self._helpers = device, at_once, helpers
         self.known: dict[str, WriterVerdict] = {}
 
     async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
@@ -77,7 +77,7 @@ class WriterJudge:
                 self.known[key] = WriterVerdict(status=UNCHANGED, compiled=True)
                 continue
             waiting.append((case, text))
-        gates = [Gate() for _ in range(1 if self._lanes < 4 else GATES)]
+        gates = [Gate() for _ in range(1 if self._at_once < 4 else GATES)]
         turn = iter(range(10**9))
 
         async def work(item: tuple[WrittenCase, str]) -> None:
@@ -87,7 +87,7 @@ class WriterJudge:
                 self.known[item[0].key] = verdict
 
         try:
-            await share(until(end, waiting), work, self._lanes, end)
+            await share(until(end, waiting), work, self._at_once, end)
         finally:
             for gate in gates:
                 await gate.close()

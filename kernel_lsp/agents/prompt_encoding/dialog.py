@@ -1,10 +1,11 @@
 """One talk about one target: what is told, which replies are valid, what they mean. Append-only.
 
-    talk = Talk(situation)
-    talk.say(reply)             a reply that `talk.offer` accepts; select_skills first (or skip=True), then
-    talk.saw(viewed)            … after each apply_skill: the engine has done it,
-    talk.refused()              … or it could not
-    talk.heard(right=…)         after `stop` or a wrapping skill: how the candidate of this turn did
+    dialog = Dialog(situation)
+    dialog.say(reply)           a reply that `dialog.offer` accepts; select_skills first (or
+                                skip=True), then
+    dialog.saw(viewed)          … after each apply_skill: the engine has done it,
+    dialog.refused()            … or it could not
+    dialog.heard(status)        after `stop` or a wrapping skill: how the candidate of this turn did
 
 A turn is one candidate: steps from the target as it was, then ``stop``. The next turn starts anew.
 Words that the model has said are marked, with what was valid in their place: a trainer needs

@@ -3,7 +3,7 @@ one word.
 
     question = Question(before=…, after=…, capability="sm_90")
     said = await runtime.reply(question)              one of 33 words, each with its probability
-    weighing.expected(choice.words, choice.logprobs)  ln of the expected gain over the kernel as it is
+    value_model.expected_gain(words, logprobs)  ln of it over the kernel as it is
 
 Told are what it is handed, what it does in which loops, and of both states what decides the time:
 blocks, elements a thread, programs, warps, stages. Names are the author's own, so constants are

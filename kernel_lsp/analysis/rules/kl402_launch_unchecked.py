@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.extensions import launches, native_texts
+from kernel_lsp.analysis.extensions import first_launches, native_texts
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Script
 
@@ -16,14 +16,13 @@ def _check(script: Script) -> Iterator[Hit]:
     for texts in native_texts(script.file):
         if any(_ASKED.search(one.text) for one in texts):
             continue
-        for one in texts:
-            if launch := next(launches(one.text), None):
-                yield hit(
-                    one.place(launch.start()),
-                    "nothing asks whether the launch failed: with too many threads or too much "
-                    "shared memory it does not run, and the output is what memory held; add "
-                    "C10_CUDA_KERNEL_LAUNCH_CHECK() after it",
-                )
+        for place in first_launches(texts):
+            yield hit(
+                place,
+                "nothing asks whether the launch failed: with too many threads or too much "
+                "shared memory it does not run, and the output is what memory held; add "
+                "C10_CUDA_KERNEL_LAUNCH_CHECK() after it",
+            )
 
 
 KL402 = ScriptRule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.extensions import launches, native_texts
+from kernel_lsp.analysis.extensions import first_launches, native_texts
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Script
 
@@ -16,14 +16,13 @@ def _check(script: Script) -> Iterator[Hit]:
     for texts in native_texts(script.file):
         if any(_SET.search(one.text) for one in texts) or _SET.search(script.file.text):
             continue
-        for one in texts:
-            if launch := next(launches(one.text), None):
-                yield hit(
-                    one.place(launch.start()),
-                    "the launch happens on the current device: with tensors of another GPU it "
-                    "fails or reads foreign memory; begin the function with "
-                    "const at::cuda::OptionalCUDAGuard guard(device_of(x));",
-                )
+        for place in first_launches(texts):
+            yield hit(
+                place,
+                "the launch happens on the current device: with tensors of another GPU it "
+                "fails or reads foreign memory; begin the function with "
+                "const at::cuda::OptionalCUDAGuard guard(device_of(x));",
+            )
 
 
 KL405 = ScriptRule(

@@ -69,20 +69,19 @@ DOTTED = {
 }  # fmt: skip
 """A dotted name, or anything below it, and what it does."""
 SETTINGS = {
-    "sys": {"exit", "_getframe", "_current_frames", "settrace", "setprofile", "modules", "stdout", "stderr",
-            "meta_path", "path_hooks", "addaudithook", "setrecursionlimit", "setswitchinterval"},
-    "os": {"_exit", "fork", "kill", "killpg", "system", "popen", "execv", "environ", "putenv", "dup2", "open",
-           "write", "read", "remove", "getppid", "posix_spawn", "sched_setaffinity", "nice",
-           "abort", "chdir",
-           "close", "closerange", "dup", "forkpty", "listdir", "makedirs", "mkdir", "pipe",
-           "rename",
-           "scandir", "setpriority", "setsid", "unlink", "umask", "walk", "execve", "execvp",
-           "spawnv"},
+    "sys": {"exit", "_getframe", "_current_frames", "settrace", "setprofile", "modules",
+            "stdout", "stderr", "meta_path", "path_hooks", "addaudithook", "setrecursionlimit",
+            "setswitchinterval"},
+    "os": {"_exit", "fork", "kill", "killpg", "system", "popen", "execv", "environ", "putenv",
+           "dup2", "open", "write", "read", "remove", "getppid", "posix_spawn",
+           "sched_setaffinity", "nice", "abort", "chdir", "close", "closerange", "dup",
+           "forkpty", "listdir", "makedirs", "mkdir", "pipe", "rename", "scandir", "setpriority",
+           "setsid", "unlink", "umask", "walk", "execve", "execvp", "spawnv"},
     "time": {"sleep"},
-    "torch": {"set_num_threads", "set_num_interop_threads", "set_default_dtype", "set_default_device",
-              "set_default_tensor_type", "set_float32_matmul_precision",
-              "use_deterministic_algorithms",
-              "set_grad_enabled", "set_flush_denormal", "set_anomaly_enabled"},
+    "torch": {"set_num_threads", "set_num_interop_threads", "set_default_dtype",
+              "set_default_device", "set_default_tensor_type", "set_float32_matmul_precision",
+              "use_deterministic_algorithms", "set_grad_enabled", "set_flush_denormal",
+              "set_anomaly_enabled"},
 }  # fmt: skip
 HIDDEN = {
     "f_back", "f_locals", "f_globals", "gi_frame", "tb_frame", "cr_frame", "ag_frame",

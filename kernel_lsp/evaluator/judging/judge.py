@@ -8,12 +8,12 @@ workload:
     begin{session, seed, precision}           a new secret seed -> the list of trials
     trial{session, number}                    inputs and parameters of one trial
     rehearse{session}                         nothing; what a first comparison loads is there then
-    compare{session, number, outputs …}       the verdict on that trial (again=True: on its repetition)
+    compare{session, number, outputs …}       the verdict on that trial (again=True: repeated)
     cotangents{session, number}               secret weights for its gradients
     gradients{session, number, gradients}     the verdict on them
     second{session, number}                   secret weights for gradients of these gradients
     compare_second{session, number, gradients}  the verdict on them
-    sealed, timed, baseline{session}          inputs for timing, outputs of timed rounds, clean times
+    sealed, timed, baseline{session}          inputs and outputs of timed rounds, clean times
     growth{session}                           memory that every call of the reference keeps
     summary{session}                          what is known after all trials
     close{session}                            forgets it

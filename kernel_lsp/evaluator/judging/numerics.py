@@ -4,8 +4,8 @@ Let o be the oracle, r the reference, c the candidate, eps the spacing of the ou
 
     error(x)  = RMS(x - o) / RMS(o)          over the elements that are finite in o and r
     noise     = max(error(r), error of the oracle when every input is moved by at most half an eps)
-    rule      = error(c) <= 2 * noise + floor * eps          (and the same for the largest deviation,
-                                                              with 8 * noise and 64 * eps)
+    rule      = error(c) <= 2 * noise + floor * eps      (and the same for the largest deviation,
+                                                          with 8 * noise and 64 * eps)
 
 The factor 2 is the contract: no less accurate than eager by more than that. The moved oracle is
 there because one run of the reference can be right by luck (a scalar that cancels); it measures

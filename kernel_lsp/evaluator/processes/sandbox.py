@@ -15,7 +15,6 @@ import shutil
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from kernel_lsp import leftovers, phases, process, scratch, wire
@@ -63,12 +62,7 @@ class Sandbox:
     async def __aenter__(self) -> Sandbox:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -10,10 +10,9 @@ numbers are bound before a candidate is loaded.
 
 What is measured, per provider and round (devices/cuda.py has the order of events):
   span     what the device needs from a warm start of its queue: no launch latency in front;
-  launch   how long Python is busy with the call when the device is idle (CUDA only), the best of a few;
-  call     the larger of both: what one more call costs a program that calls in a row, whichever is the
-           bottleneck. Claims are made on it. Launches far below the span are measured in every
-           16th round.
+  launch   how long Python is busy with the call when the device is idle (CUDA only), best of a few;
+  call     the larger of both: what one more call costs a program that calls in a row. Claims are
+           made on it. Launches far below the span are measured in every 16th round.
   outside  the host's clock around everything, for the parent to compare with the span.
 `replay` measures CUDA graphs, which have no launch cost in them at all: the device time.
 A call of a workload that records gradients is forward and backward together.

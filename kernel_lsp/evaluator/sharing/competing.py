@@ -4,9 +4,9 @@ Linux tells how long each processor was busy (/proc/stat, in ticks of 10 ms) and
 took; what is left of the first after all of ours is others'. How long the timed process stood in
 line for a processor is told as well (schedstat, in nanoseconds), which short stretches need.
 
-Nobody is acquitted by this: what could be their doing is only not called a cheat; a claim is lowered
-by what was seen. Not covered: other systems than Linux, where nothing is known; neighbors that take
-memory bandwidth on processors that are not ours; a clock that is lowered by heat."""
+Nobody is acquitted by this: what could be their doing is only not called a cheat; a claim is
+lowered by what was seen. Not covered: other systems than Linux, where nothing is known; neighbors
+that take memory bandwidth on processors that are not ours; a clock that is lowered by heat."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ are not counted against it (process.Child), nor against its evaluation (gate.py)
 Whoever has begun to be timed comes before those who have not: of N measurements that arrive
 together, the average one is then ready after (N + 1) / 2 of their lengths instead of N.
 
-Covers one process of ours; other editors are kept away by the device's lock (device_lock.py). Does not
-cover processes that a candidate has moved out of its process group: they disturb a rival, never
+Covers one process of ours; other editors are kept away by the device's lock (device_lock.py). Does
+not cover processes that a candidate has moved out of its process group: they disturb a rival, never
 their own timing, for which their worker is dead."""
 
 from __future__ import annotations

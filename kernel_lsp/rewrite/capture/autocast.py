@@ -53,8 +53,8 @@ PRODUCTS = frozenset({
 })  # fmt: skip
 CUDA = AutocastRules(
     lower=PRODUCTS
-    | {"addmv", "addr", "mv", "chain_matmul", "multi_dot", "linalg_multi_dot", "lstm_cell", "gru_cell"}
-    | {"rnn_tanh_cell", "rnn_relu_cell"},
+    | {"addmv", "addr", "mv", "chain_matmul", "multi_dot", "linalg_multi_dot"}
+    | {"lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"},
     float32=frozenset({
         "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p",
         "reciprocal",

@@ -238,7 +238,8 @@ def _runs(before: tuple[int, ...], after: tuple[int, ...]) -> list[list[int]] | 
     return found if not axes and 0 not in before else None
 
 
-REDUCTIONS = (aten.sum, aten.mean, aten.amax, aten.amin, aten.logsumexp, aten.linalg_vector_norm, aten.norm,
+REDUCTIONS = (aten.sum, aten.mean, aten.amax, aten.amin, aten.logsumexp, aten.linalg_vector_norm,
+              aten.norm,
               aten.var, aten.std)  # fmt: skip
 
 RULES: dict[Any, Callable[[Graph, fx.Node], Call | None]] = {

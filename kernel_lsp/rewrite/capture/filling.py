@@ -19,7 +19,8 @@ from kernel_lsp.rewrite.graph import Graph, is_op
 from kernel_lsp.rewrite.printing.naming import Statements
 
 aten = torch.ops.aten
-LIKE = (aten.empty_like, aten.zeros_like, aten.ones_like, aten.full_like, aten.new_empty, aten.new_zeros,
+LIKE = (aten.empty_like, aten.zeros_like, aten.ones_like, aten.full_like, aten.new_empty,
+        aten.new_zeros,
         aten.new_ones, aten.new_full)  # fmt: skip
 FRESH = (*LIKE, aten.empty, aten.zeros, aten.ones, aten.full)
 

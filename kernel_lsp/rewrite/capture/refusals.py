@@ -2,11 +2,11 @@
 target alone.
 
     of_module(entry, module)     before capture: backward hooks, scripted layers, odd weights
-    of_values(entry, values)     arguments that are no ordinary dense tensors, or lie on several devices
-    Effects(namespace, module)   around capture: attributes set, lists and globals changed, printing,
-                                 functions with a derivative of their own
-    of_graph(entry, graph)       after it: parts under other modes, results in containers of their own,
-                                 numbers and sizes that only the data could tell
+    of_values(entry, values)     arguments that are no ordinary dense tensors, or lie apart
+    Effects(namespace, module)   around capture: attributes set, lists and globals changed,
+                                 printing, functions with a derivative of their own
+    of_graph(entry, graph)       after it: parts under other modes, results in containers of
+                                 their own, numbers and sizes that only the data could tell
 
 All raise CaptureError. Not seen: files, sockets, loggers, caches that imported code keeps, hooks
 registered for all modules at once."""

@@ -63,7 +63,8 @@ def known_classes(entry: str, result: Any, names: Mapping[str, Any]) -> dict[typ
             )
         if is_record(kind) and not _is_made_of_its_fields(thing):
             raise ResultError(
-                f"{entry} returns a {kind.__name__}, which holds more than its constructor is given",
+                f"{entry} returns a {kind.__name__}, which holds more than its constructor is "
+                f"given",
                 "return a tensor, tuple, list or dict of them",
             )
         found[kind] = named

@@ -494,7 +494,8 @@ def _sum(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
     )
 
 
-@_rule("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+@_rule("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
+       "adaptive_avg_pool2d",
        "adaptive_avg_pool3d")  # fmt: skip
 def _mean(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
     """Signs only: the rounded mean of numbers can leave their interval by an ulp."""

@@ -31,7 +31,8 @@ from kernel_lsp.rewrite.printing import repeated
 
 aten = torch.ops.aten
 
-MODAL = (aten.batch_norm, aten.instance_norm, aten.dropout, aten.feature_dropout, aten.alpha_dropout,
+MODAL = (aten.batch_norm, aten.instance_norm, aten.dropout, aten.feature_dropout,
+         aten.alpha_dropout,
          aten.rrelu, aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)  # fmt: skip
 TRAINING_ONLY = ("momentum", "p", "dropout")
 STRUCTURE = (
@@ -46,7 +47,8 @@ STRUCTURE = (
 NO_TRANSFORMS = "not torch._C._are_functorch_transforms_active()"
 """False inside of torch.func: the tensors of vmap, grad and the like have no memory that a kernel
 could read. No public function says it; torch.compile knows this one."""
-HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd", "dropout",
+HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd",
+                   "dropout",
                    "delta", "margin", "label_smoothing")  # fmt: skip
 
 

@@ -25,7 +25,8 @@ class StepMark:
     """Watches one function."""
 
     def __init__(self, named: Sequence[str], ended: Ended) -> None:
-        """``named``: module (``__main__`` for the program's script) and name, ``Class.method`` too."""
+        """``named``: module (``__main__`` for the program's script) and name, ``Class.method``
+        too."""
         self._module, self._qualname = named
         self._ended = ended
         self._inside = 0

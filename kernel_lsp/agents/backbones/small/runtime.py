@@ -105,7 +105,8 @@ class Runtime:
         """To a talk whose turn it is, or a question; ``among``: None for all that it offers. Raises
         BackboneError, the same at once when it was given up."""
         if len(messages_read.tokens) > CONTEXT - LONGEST_REPLY:
-            cause = f"the talk has grown to {len(messages_read.tokens)} words, the policy reads {CONTEXT}"
+            count = len(messages_read.tokens)
+            cause = f"the talk has grown to {count} words, the policy reads {CONTEXT}"
             raise BackboneError(cause, "nothing is to be done: the rule plans such a target")
         message = {
             "op": "reply",

@@ -1,11 +1,13 @@
 """The sum over (input channel, tap) of a generated convolution, in one of several ways:
 
-``gather``  both at once, in blocks of the flattened filter: for few input channels, reads the weight as it is
-``rows``    one row of the filter in all input channels at a time: for few channels and large filters
-``taps``    tap by tap over blocks of input channels: for many; filters are repacked so that the channels of
-            a tap are neighbors, which is one small kernel before
+``gather``  both at once, in blocks of the flattened filter: for few input channels, reads the
+            weight as it is
+``rows``    one row of the filter in all input channels at a time: for few channels and large
+            filters
+``taps``    tap by tap over blocks of input channels: for many; filters are repacked so that the
+            channels of a tap are neighbors, which is one small kernel before
 ``library`` the sum is cuDNN's, in channels_last and without bias; bias and tail are one kernel
-behind it
+            behind it
 ``depthwise``  no matrix product: each channel has a filter of its own
 
 Its lines leave the sum in ``acc``, (pixels of the tile, channels of the tile) in float32. They

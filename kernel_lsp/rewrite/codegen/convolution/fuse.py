@@ -202,7 +202,8 @@ def launch(graph: Graph, job: ConvolutionJob, kernel: GeneratedSource) -> None:
 
 def job_of(graph: Graph, facts: Conv, tail: Tail) -> ConvolutionJob:
     """Names that read like the person's code, and a name that nothing else has."""
-    names = UniqueNames([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid", "convolved",
+    names = UniqueNames([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid",
+                   "convolved",
                    "channels_last", "result", "by_image", "shape", "ctx", "wanted", "rest",
                    "grad_x", "grad_out", "grad_weight", "grad_bias"])  # fmt: skip
     tensors = [

@@ -27,7 +27,8 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import (
 from kernel_lsp.rewrite.graph import Graph, argument
 
 CHANNEL = ("sum", "mean", "amax", "amin", "max", "min", "logsumexp", "softmax", "log_softmax")
-SPATIAL = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin", "adaptive_avg_pool1d": "mean",
+SPATIAL = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin",
+           "adaptive_avg_pool1d": "mean",
            "adaptive_avg_pool2d": "mean", "adaptive_avg_pool3d": "mean"}  # fmt: skip
 MAX_TAIL_NODES = 16
 """Nodes of a tail; a longer kernel is no longer read by anybody."""

@@ -39,7 +39,8 @@ from kernel_lsp.rewrite.graph import Graph
 
 MAX_TAIL_NODES = 24
 """Nodes of a tail; a longer kernel is no longer read by anybody."""
-TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start_col", "start", "end",
+TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start_col", "start",
+         "end",
          "row_mask", "col_mask", "mask", "n_rows", "n_cols", "n_inner", "n_parts", "all_rows",
          "part",
          "partial", "tile", "group", "height", "share", "padded", "grid", "row_tiles", "col_tiles",

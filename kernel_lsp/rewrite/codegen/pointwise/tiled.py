@@ -103,7 +103,8 @@ def _load(operand: Operand, region: Region, rows: int) -> str:
     down = f"rows < {region.dims[rows].name}" if rows in operand.axes else ""
     across = f"cols < {region.dims[-1].name}" if last in operand.axes else ""
     mask = "mask" if down and across else down or across
-    return f"tl.load({operand.name}_ptr{f' + {where}' if where else ''}{f', mask={mask}' if mask else ''})"
+    address = f"{operand.name}_ptr" + (f" + {where}" if where else "")
+    return f"tl.load({address}{f', mask={mask}' if mask else ''})"
 
 
 def _launcher(region: Region, rows: int, choice: Mapping[str, Any], summary: str) -> str:

@@ -228,7 +228,8 @@ def statistics(
 
 def _merge_kernel(name: str, eps: float, momentum: float | None) -> str:
     running = ["running_mean_ptr", "running_var_ptr"] if momentum is not None else []
-    header = ["partial_ptr", "mean_ptr", "rstd_ptr", *running, "n_channels", "n_chunks", "n_elements",
+    header = ["partial_ptr", "mean_ptr", "rstd_ptr", *running, "n_channels", "n_chunks",
+              "n_elements",
               "MAX_CHUNKS: tl.constexpr"]  # fmt: skip
     lines = [
         "    channel = tl.program_id(0)",

@@ -2,8 +2,8 @@
 other end.
 
 One kernel scans each way, where eager's backward flips, scans and flips. The gradient needs nothing
-of the forward, so nothing is kept. Not covered: products; pointwise neighbors, which keep kernels of
-their own; exclusive sums written with zeros in front."""
+of the forward, so nothing is kept. Not covered: products; pointwise neighbors, which keep kernels
+of their own; exclusive sums written with zeros in front."""
 
 from __future__ import annotations
 
