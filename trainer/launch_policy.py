@@ -3,8 +3,8 @@ much.
 
     python -m trainer.launch_policy --launches launches.json.xz --out DIR --limit-s 150
 
-Rows are questions (compact/launching.py): every plan over the kernel as it is, and over other
-measured plans of the same kernel, which teaches the same numbers from other sides. A model
+Rows are questions (prompt_encoding/launching.py): every plan over the kernel as it is, and over
+other measured plans of the same kernel, which teaches the same numbers from other sides. A model
 imitates the gains, then raises the reward that it expects of its own choice among each kernel's
 plans (exact.py). Whole families are held out, others inside the training families choose the
 schedule; seed 0 is what ships. `--crossed` holds every family out once instead. Not covered:

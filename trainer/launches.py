@@ -6,8 +6,8 @@ kernels learns.
 
 A table of `trainer.recording` and a journal have steps and times. Here every plan is applied once
 more, on fake tensors in this very process, and told as a `KernelView`: what the product's question
-is made of (compact/launching.py). Plans that the engine refuses today are left out with a count;
-what people did with a plan comes along. Not covered: graphs (plan_data.py)."""
+is made of (prompt_encoding/launching.py). Plans that the engine refuses today are left out with a
+count; what people did with a plan comes along. Not covered: graphs (plan_data.py)."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@ it, the course from which the model expects most; then the rule's first, and its
 model expects.
 
 It is asked one kind of question, by how much a kernel is faster after some steps
-(compact/launching.py), with both states as the engine sees them launched. Asked first of the
-rule's courses. From the best of these and from the rule's first it goes down: without one of its
-steps, as long as that promises more, because a part of a chain is often better than the chain.
+(prompt_encoding/launching.py), with both states as the engine sees them launched. Asked first of
+the rule's courses. From the best of these and from the rule's first it goes down: without one of
+its steps, as long as that promises more, because a part of a chain is often better than the chain.
 From the better of both: for every step and every parameter each other choice, all else as it is,
 once. These parameters are tried on the rule's first course as well. What the engine refuses is
 passed over. Parameters that won before are not searched, and the rule's first course is left only

@@ -146,7 +146,7 @@ class LearnedPlanner:
 
     async def _weighed(self, ranked_plans: Sequence[RankedPlan]) -> list[RankedPlan]:
         """The one from which the model expects most first; of equals, and where the engine tells
-        no cost, the rule's. Raises BackboneError, _Untold."""
+        no cost, the rule's. Raises BackboneError, _NotEncodable."""
         before = await self._viewed(())
         if before is None or before.cost is None:
             return list(ranked_plans)
@@ -187,7 +187,7 @@ class LearnedPlanner:
         return None
 
     async def _learned(self, most: int) -> AsyncIterator[RankedPlan]:
-        """New ones, by ``most`` attempts. Raises BackboneError, _Untold."""
+        """New ones, by ``most`` attempts. Raises BackboneError, _NotEncodable."""
         self._heap = [_Branch(0.0, next(self._numbers), (), ())]
         found = 0
         for _ in range(most):
@@ -220,7 +220,7 @@ class LearnedPlanner:
 
     async def _advise(self, dialog: Dialog) -> None:
         """Tell it the rule's course as a turn before its own, then what was measured. Raises
-        _Untold where that cannot be said."""
+        _NotEncodable where that cannot be said."""
         await self._tell_turn(dialog, self._advice)
         dialog.heard(EvalStatus.PASSED)  # nobody has measured it yet
         if self._measured is not None:
@@ -231,7 +231,7 @@ class LearnedPlanner:
             )
 
     async def _tell_turn(self, dialog: Dialog, steps: Sequence[Step]) -> None:
-        """A whole course. Raises _Untold."""
+        """A whole course. Raises _NotEncodable."""
         for step in steps:
             try:
                 dialog.say(dialog.reply_for(step))

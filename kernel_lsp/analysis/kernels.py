@@ -1,7 +1,7 @@
 """What a Triton kernel's own code says: its memory accesses, and what its values depend on.
 
 Flow-insensitive: a name depends on everything that any of its bindings depends on, tests of
-enclosing branches included. Not covered: launches and tuning (rules/launches.py), other files,
+enclosing branches included. Not covered: launches and tuning (launches.py), other files,
 shapes, dtypes."""
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Every job has an id; its result is kept once. What a lost node had under way is 
 elsewhere.
 
 connection.py  Ray itself: is it here, does anybody answer, which nodes there are
-station.py     what runs on a node: one worker that ``make`` made, and what it stands on
+node_worker.py what runs on a node: one worker that ``make`` made, and what it stands on
 jobs.py        jobs by id: who waits, what comes next, each result once
 pool.py        stations come and go with their nodes, and do the jobs
 

@@ -6,7 +6,7 @@ files alone.
     configurations.py            debug configurations of VS Code
 
 Nothing is run or imported here, and no command is made of it: who runs one is the user, in a
-terminal (server/running.py writes the line). Bounded in files, bytes and seconds. Standard library
+terminal (server/entries.py writes the line). Bounded in files, bytes and seconds. Standard library
 only."""
 
 from __future__ import annotations

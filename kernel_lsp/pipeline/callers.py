@@ -2,7 +2,7 @@
 what.
 
 `reached(...)` finds the first one with a workload; `program_of` is the kernel's program with that
-one inside and its inputs made by it (kernels/reached.py). `kernels_of` is the other way: the
+one inside and its inputs made by it (kernels/caller_inputs.py). `kernels_of` is the other way: the
 kernels that a module or function comes to. Not covered: callers of other files, and callers of
 methods that launch kernels."""
 

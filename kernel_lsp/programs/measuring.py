@@ -141,8 +141,8 @@ def measure(
     rounds: Iterable[int],
     after_round: Callable[[], None] = lambda: None,
 ) -> None:
-    """Add runs of these ways. ``start``: runs the program once in one way, and
-    is told the round. ``told``: is called after each."""
+    """Add runs of these ways. ``start`` runs the program once in one way, in the round with
+    that number; ``after_round`` is called after each run."""
     for number in rounds:
         hopeful = [way for way in ways if not measured.failed(way)]
         for way in hopeful if number % 2 == 0 else reversed(hopeful):

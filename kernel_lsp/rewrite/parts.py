@@ -2,9 +2,9 @@
 
 `survey(program, workload, device) -> Surveyed`. PyTorch's own bytecode capture runs the recorded
 call (with drawn numbers, on the CPU) and says where it breaks, each place once; the runs of
-``forward``'s statements between these places are captured as `capture.py` does it, and those that
-it takes are the parts. What that refuses and the bytecode capture bears (an attribute that is set)
-is a break like the others.
+``forward``'s statements between these places are captured as `capture/tracing.py` does it, and
+those that it takes are the parts. What that refuses and the bytecode capture bears (an attribute
+that is set) is a break like the others.
 
 Not covered: breaks that only other values or other shapes would show.
 """

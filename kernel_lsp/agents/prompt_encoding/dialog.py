@@ -1,4 +1,4 @@
-"""One talk about one target: what is told, which replies are valid, what they mean. Append-only.
+"""One dialog about one target: what is said, which replies are valid, what they mean. Append-only.
 
     dialog = Dialog(situation)
     dialog.say(reply)           a reply that `dialog.offer` accepts; select_skills first (or

@@ -2,7 +2,7 @@
 than its own.
 
 tasks.py         the files, models and Triton kernels that a skill is shown on
-arms.py          first candidates for one task: with the skill, without it, with nothing learned
+treatment.py     first candidates for one task: with the skill, without it, with nothing learned
 trials.py        each candidate judged once per sample and kept, so that a killed run goes on
 prompted.py      the same for a skill that is text: what a model writes with it and without it
 pairs.py         numbers of one task from what was judged

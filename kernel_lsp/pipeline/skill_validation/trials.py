@@ -1,8 +1,8 @@
 """Candidates of one task judged once per sample, against eager.
 
-Every judgement lies in a search archive of its own per task and sample before the next is begun,
-so a run that is killed goes on where it was, and another skill's run does not judge the same
-candidate again. Not covered: which candidates (arms.py, prompted.py), what the judgements come to
+Every judgement lies in a search archive of its own per task and sample before the next is begun, so
+a run that is killed goes on where it was, and another skill's run does not judge the same candidate
+again. Not covered: which candidates (treatment.py, prompted.py), what the judgements come to
 (pairs.py)."""
 
 from __future__ import annotations

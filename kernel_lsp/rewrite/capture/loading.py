@@ -1,7 +1,7 @@
 """The slice's definitions run under the fake mode: its module, and the arguments of one call.
 
 Every device is the CPU here, since fake CUDA tensors need a CUDA build of torch; where a tensor
-would lie is remembered. Not covered: what forward does with them (capture.py)."""
+would lie is remembered. Not covered: what forward does with them (tracing.py)."""
 
 from __future__ import annotations
 

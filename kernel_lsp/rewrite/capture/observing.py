@@ -4,7 +4,7 @@ calls (overriding.py), and which layers.
 A guard compares the same attributes on each call, those of objects inside of lists, tuples and
 dicts too (`Items`), and small arrays of NumPy by their content (`ArrayContent`). One object that is
 reached in two ways must stay one (`SameObject`). What could not be compared is UNKNOWN and refused
-by capture.py."""
+by tracing.py."""
 
 from __future__ import annotations
 

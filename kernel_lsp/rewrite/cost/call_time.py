@@ -58,7 +58,7 @@ weight."""
 PRODUCT_FLOPS, ATTENTION_FLOPS = {4: 50e12, 2: 650e12}, {4: 50e12, 2: 400e12}
 """cuBLAS and torch's attention, by bytes of an element."""
 GENERATED_FLOPS = {4: 160e12, 2: 450e12}
-"""Generated products: in float32 three products of 16-bit parts (codegen/matmul_cost.py)."""
+"""Generated products: in float32 three products of 16-bit parts (codegen/matmul/cost.py)."""
 
 
 def call_cost(graph: Graph) -> CallCost | None:

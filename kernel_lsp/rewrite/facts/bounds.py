@@ -1,5 +1,5 @@
-"""Arithmetic of bounds that the rules of transfer.py share: what rounding and overflow do to a
-range."""
+"""Arithmetic of bounds that the rules of transfer_functions.py share: what rounding and overflow do
+to a range."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A fact holds for every input and every parameter value, NaN and infinity included: ``lo`` and ``hi``
 bound the elements that are not NaN, and ``may_be_nan`` says whether NaN can occur.
 Covered: constants, ranges through pointwise and shape ops, softmax, comparisons, whole numbers.
-The rules, one per operation, are in transfer.py.
+The rules, one per operation, are in transfer_functions.py.
 Not covered: relations between two tensors, ranges through matrix products, parameter values
 (they can change between two calls, so nothing is ever concluded from them).
 """

@@ -1,7 +1,7 @@
 """Attention that the tiled kernel does not take: softmax between two products, and what stands in
 the way.
 
-The way is walked here without the conditions of codegen/attention_roles.py, and the first node
+The way is walked here without the conditions of codegen/attention/roles.py, and the first node
 that breaks one is named. Silent about attention that matches, whatever it is worth. Not covered:
 other kinds."""
 

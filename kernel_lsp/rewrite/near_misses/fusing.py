@@ -1,7 +1,7 @@
 """What keeps pointwise chains, reductions, norms and losses from one kernel: the generator's own
 reasons.
 
-`pointwise` and `reductions` ask what the matchers ask (codegen/fuse.py) and hear why it is
+`pointwise` and `reductions` ask what the matchers ask (codegen/core/fuse.py) and hear why it is
 refused. Not covered: what would be right and not faster, which the engine sees by itself."""
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 layers.
 
 `Writer(graph, place).statements()` is the body of the fast path; `helper_source` a function around
-constant nodes. Names are naming.py's, calls are printing.py's. Not covered: the guard in front
-(emit.py)."""
+constant nodes. Names are naming.py's, calls are calls.py's. Not covered: the guard in front
+(forward.py)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a recorded program's steps may be: counts of each optimizer's, of batches that a loader
-gave, of calls of a function that its user named. Ends the program after so many steps, where that
-is asked for: those of its first optimizer, or calls of its outermost module where nothing is
-trained. What it does after its steps (saving, evaluating) does not happen then."""
+"""What a recorded program's steps may be: counts of each optimizer's, of batches that a loader gave,
+of calls of a function that its user named. Ends the program after so many steps, where that is
+asked for: those of its first optimizer, or calls of its outermost module where nothing is trained.
+What it does after its steps (saving, evaluating) does not happen then."""
 
 from __future__ import annotations
 

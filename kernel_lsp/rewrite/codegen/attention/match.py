@@ -6,8 +6,8 @@ broadcastable shape; keys and values that are repeated for groups of query heads
 softmax may be in float32 between products of 16 bits; triangles built in the call are computed,
 not read, and what they hide is skipped. Not covered: dropout in train mode, operations between
 softmax and the second product (but NaN to 0), scores that somebody else reads. Other spellings are
-brought into this one by `attention_spelling.py`; what it is worth and its place in the graph are
-`attention_fuse.py`'s, the kernel's text `attention_source.py`'s."""
+brought into this one by `canonical.py`; what it is worth and its place in the graph are
+`fuse.py`'s, the kernel's text `source.py`'s."""
 
 from __future__ import annotations
 

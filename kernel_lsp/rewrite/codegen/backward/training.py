@@ -1,7 +1,7 @@
 """Fused kernels in training: which template runs a backward region, and whether forward and
 backward together are faster than eager.
 
-Rates and passes are the cost model's (codegen/cost.py); nothing is measured here.
+Rates and passes are the cost model's (core/cost.py); nothing is measured here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 ``depthwise``  no matrix product: each channel has a filter of its own
 
 Its lines leave the sum in ``acc``, (pixels of the tile, channels of the tile) in float32. They
-read what the lines of conv.py set: ``base``, ``channels``, ``pixel_mask``, ``channel_mask``, and
+read what the lines of source.py set: ``base``, ``channels``, ``pixel_mask``, ``channel_mask``, and
 where the pixels lie."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The lines after the convolution's sum: bias, tail and store, on a tile of pixels x channels.
 
-The tile is called by what surrounds it (conv.py), which also says how an operand of a
+The tile is called by what surrounds it (source.py), which also says how an operand of a
 channel or of an element is addressed.
 """
 

@@ -74,7 +74,7 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 
 
 def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
-    """Defaults are what was fastest in the round on an H200 that conv_cost.py is fitted to.
+    """Defaults are what was fastest in the round on an H200 that cost.py is fitted to.
     Without a tail the library's way has nothing to add to the library."""
     if facts.depthwise:
         return {
@@ -131,7 +131,7 @@ def _cheapest_first(facts: Conv, tail: Tail, space: dict[str, list[Any]]) -> dic
 
 
 def ways(facts: Conv) -> list[str]:
-    """See conv_sum.py: few input channels are gathered, many go tap by tap or through the
+    """See accumulate.py: few input channels are gathered, many go tap by tap or through the
     library."""
     if facts.transposed:
         return ["taps"]  # where the weight is laid out anew in any case

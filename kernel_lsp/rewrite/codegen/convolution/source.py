@@ -2,8 +2,8 @@
 registers.
 
 One program computes a tile of BLOCK_PIXELS pixels x BLOCK_CHANNELS output channels of one image
-and never writes the convolution's own result. conv_sum.py has the ways to the sum, conv_body.py
-the tail, conv_launch.py the function around the kernel; conv_transposed.py finds inputs and taps
+and never writes the convolution's own result. accumulate.py has the ways to the sum, body.py
+the tail, launcher.py the function around the kernel; transposed.py finds inputs and taps
 of transposed ones, which go the way ``taps``. Not covered: gradients."""
 
 from __future__ import annotations

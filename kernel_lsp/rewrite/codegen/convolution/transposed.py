@@ -1,4 +1,4 @@
-"""A transposed convolution inside the kernel of conv.py: which inputs and taps reach a pixel, by
+"""A transposed convolution inside the kernel of source.py: which inputs and taps reach a pixel, by
 phases.
 
 Output o meets input i and tap k where ``o + padding = i * stride + k * dilation``. Outputs whose

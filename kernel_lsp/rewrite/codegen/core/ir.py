@@ -73,7 +73,7 @@ class Output:
     rowwise: bool = False
     columns: bool = False
     """Reduced over all rows, to one element for each point of a row: only persistent.py and
-    matmul_rows.py make these."""
+    matmul/reduced_rows.py make these."""
     segments: bool = False
     """Reduced over the last dimension alone, in blocks: only segments.py makes these."""
     inner: int | None = None

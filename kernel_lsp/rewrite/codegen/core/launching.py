@@ -3,8 +3,8 @@ replaces.
 
 `unique_name` and `make_named` choose the launcher's name, `place` the spot, `results` and `launch`
 insert it. Results are written contiguous, over the nodes' dimensions or over these in another
-order. Not covered: launches whose results replace something else than whole nodes (recurrence.py),
-or are not contiguous (attention_fuse.py)."""
+order. Not covered: launches whose results replace something else than whole nodes
+(recurrence/fuse.py), or are not contiguous (attention/fuse.py)."""
 
 from __future__ import annotations
 

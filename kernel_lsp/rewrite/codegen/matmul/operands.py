@@ -1,7 +1,7 @@
 """Matrix products of the graph in one normal form: rows of the left factor times columns of the
 right.
 
-Covered: linear, mm, bmm, addmm with factors of 1, einsum (matmul_einsum.py), and matmul whose
+Covered: linear, mm, bmm, addmm with factors of 1, einsum (einsum.py), and matmul whose
 right factor is one matrix or has the batch dimensions of the left. Not covered: vectors as
 factors, broadcast batch dimensions, and products without elements."""
 

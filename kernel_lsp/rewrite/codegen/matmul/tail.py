@@ -2,7 +2,7 @@
 tile.
 
 The tail grows forward from the product over pointwise operations of the product's own shape, batch
-norm in eval mode among them, and may end in a reduction over its columns or rows (matmul_rows.py).
+norm in eval mode among them, and may end in a reduction over its columns or rows (reduced_rows.py).
 Operands from outside may have any shape that broadcasts to it: a bias over the columns, one number
 for each row, a whole residual. Results that others read are stored too. Rows and columns are those
 in memory: of an einsum's result, whose dimensions stand in another order there, operands are read

@@ -4,7 +4,7 @@ Covered: max and average pools in one to three dimensions with stride, padding, 
 ceil_mode, count_include_pad and divisor_override, adaptive ones whose windows are all of one size,
 with pointwise neighbors on both sides; a maximum over everything becomes `amax`. Not covered:
 return_indices, windows of several sizes, more than 64 elements a window, tensors that are not
-contiguous. The kernel's text is `pooling_source.py`'s."""
+contiguous. The kernel's text is `source.py`'s."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A loop over time whose steps act element by element, as one kernel that keeps the state in
 registers.
 
-`recurrence_of` tells which loops (recurrence_facts.py), `apply` replaces one by a launch: kernel
-(recurrence_source.py) and launcher (recurrence_launch.py) agree about names and addresses
-(recurrence_paths.py). A tensor that is not contiguous is copied once.
+`recurrence_of` tells which loops (facts.py), `apply` replaces one by a launch: kernel
+(source.py) and launcher (launcher.py) agree about names and addresses
+(addresses.py). A tensor that is not contiguous is copied once.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ shifted by leading zeros (exclusive sums written with cat or pad), with pointwis
 sides; float32, bfloat16 and float16 accumulate in float32, whole numbers and truth values in
 int64. Sums through which gradients flow come alone, with a backward (trained.py). Not covered:
 cummax, cummin, logcumsumexp, a ``dtype`` argument that changes the dtype, a flip on one side only,
-products in training. The source is `scan_source.py`'s."""
+products in training. The source is `source.py`'s."""
 
 from __future__ import annotations
 

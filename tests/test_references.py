@@ -1,0 +1,62 @@
+"""Files that docstrings and comments name are there.
+
+A file is named by its path or by the end of it: `cost.py`, `codegen/core/cost.py`. EXAMPLES are
+files of users, in examples of what they write.
+"""
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOPS = ("kernel_lsp", "trainer", "skills", "benchmarks", "scripts", "editor-clients", "docs")
+NOT_OURS = ("benchmarks/tasks", "benchmarks/programs", "benchmarks/results")
+EXAMPLES = {
+    "PROGRAM.py",
+    "example.py",
+    "file.py",
+    "kernel_lsp_patches/__init__.py",
+    "kernels/softmax.py",
+    "models/block.py",
+    "path.py",
+    "setup.py",
+    "tinylib_blocks.py",
+}
+NAMED = re.compile(r"(?<![\w/.*<-])([\w/-]*\w\.py)\b")
+
+
+def tracked_files() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return listed.stdout.splitlines()
+
+
+def prose(text: str) -> Iterator[str]:
+    """Docstrings and comments."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def test_named_files_are_there() -> None:
+    files = tracked_files()
+    ends = {
+        "/".join(parts[at:]) for parts in (f.split("/") for f in files) for at in range(len(parts))
+    }
+    missing = {}
+    for file in files:
+        if not file.endswith(".py") or not file.startswith(TOPS) or file.startswith(NOT_OURS):
+            continue
+        text = (ROOT / file).read_text(encoding="utf-8")
+        named = {name for part in prose(text) for name in NAMED.findall(part)}
+        if gone := sorted(named - ends - EXAMPLES):
+            missing[file] = gone
+    assert not missing, f"these name files that have moved: {missing}"
