@@ -5,17 +5,17 @@
     PYTHONPATH=. python3 benchmarks/verdict_stages.py --times 3 --brief --warm
 
 A candidate that is its reference spelled in other words is judged in full: trials, gradients,
-edges, growth, baselines, timing. Wall seconds of questions overlap, so they do not add up; CPU
-seconds are those of the process that was asked. Other work on the machine makes wall seconds
-longer and CPU seconds hardly, so compare the latter, taken in turns. Standard library and psutil
-on this side."""
+edges, growth, baselines, timing. Each time it is another reference to the gate, and what is built
+once for a machine is kept from the time before. Wall seconds of questions overlap, so they do not
+add up; CPU seconds are those of the process that was asked. Other work on the machine makes wall
+seconds longer and CPU seconds hardly, so compare the latter, taken in turns. Standard library and
+psutil on this side."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import resource
 import tempfile
 import time
 from collections import defaultdict
@@ -98,16 +98,13 @@ def _cpu(pid: int) -> float:
         return 0.0
 
 
-def _children_cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-async def judge(request: EvaluationRequest, *, warm: bool) -> tuple[Evaluation, Spent, float]:
+async def judge(
+    request: EvaluationRequest, cache: Path, *, warm: bool
+) -> tuple[Evaluation, Spent, float]:
     """(verdict, what its questions took, wall seconds). ``warm``: torch is imported before, as it
     is in an editor; else that is part of it."""
-    with tempfile.TemporaryDirectory() as cache, measured() as spent:
-        async with Gate(cache=Path(cache)) as gate:
+    with measured() as spent:
+        async with Gate(cache=cache) as gate:
             if warm:
                 gate.warm(request.python)
                 await asyncio.gather(*gate._warming)
@@ -131,27 +128,27 @@ def main() -> None:
     options = parser.parse_args()
     reference = options.program.read_text() if options.program else BLOCK
     candidate = options.candidate.read_text() if options.candidate else reference
-    request = request_from_files(
-        reference,
-        candidate + "\n# the same in other words\n",
-        device=options.device,
-        has_cuda=options.device == "cuda",
-        inference=options.inference,
-    )
-    for _ in range(options.times):
-        before = _children_cpu()
-        evaluation, spent, seconds = asyncio.run(judge(request, warm=options.warm))
-        cpu = _children_cpu() - before
-        _show(evaluation, spent, seconds, cpu, brief=options.brief)
+    with tempfile.TemporaryDirectory() as cache:
+        for number in range(options.times):
+            request = request_from_files(
+                f"{reference}\n# {number}\n",
+                candidate + "\n# the same in other words\n",
+                device=options.device,
+                has_cuda=options.device == "cuda",
+                inference=options.inference,
+            )
+            found = asyncio.run(judge(request, Path(cache), warm=options.warm))
+            _show(*found, brief=options.brief)
 
 
-def _show(evaluation: Evaluation, spent: Spent, seconds: float, cpu: float, *, brief: bool) -> None:
+def _show(evaluation: Evaluation, spent: Spent, seconds: float, *, brief: bool) -> None:
+    cpu = sum(spent.cpu.values())
     status = f"{evaluation.status}{': ' * bool(evaluation.detail)}{evaluation.detail}"
     if brief:
         told = {"wall": round(seconds, 2), "cpu": round(cpu, 2), "status": status}
         print(json.dumps({**told, "cpu_of": {k: round(v, 2) for k, v in spent.cpu.items()}}))
         return
-    print(f"{status}\n{seconds:.2f} s wall, {cpu:.2f} s CPU of all processes\n")
+    print(f"{status}\n{seconds:.2f} s wall, {cpu:.2f} s CPU of all questions\n")
     print(f"{'question':24} {'times':>5} {'wall s':>8} {'CPU s':>8}")
     for name in sorted(spent.wall, key=lambda name: -spent.cpu[name]):
         print(f"{name:24} {spent.count[name]:5} {spent.wall[name]:8.2f} {spent.cpu[name]:8.2f}")
