@@ -49,6 +49,10 @@ class Settings:
 
     device: str = field(default="auto", metadata={"choices": ("auto", "cuda", "cpu")})
     """Where rewrites are measured; auto takes CUDA when the project's torch has it."""
+    judge_on: str | None = None
+    """Another machine that judges and measures: ssh://HOST/PYTHON, slurm://PARTITION/PYTHON or
+    slurm+ssh://LOGIN-HOST/PYTHON (docs/how-to/remote-gpu.md); None: this one. Source text of what
+    is judged goes there."""
     budget: int = field(default=8, metadata={"low": 1, "high": 1000})
     """Candidates that may be evaluated per job."""
     threshold: float = field(default=1.05, metadata={"low": 1.0, "high": 100.0})
@@ -175,6 +179,7 @@ _FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
 NOT_FROM_PROJECT = frozenset(
     {
         "consent",
+        "judge_on",
         "python",
         "training",
         "data_dir",

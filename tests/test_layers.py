@@ -95,7 +95,8 @@ ALLOWED: dict[str, set[str]] = {
     "models": BASE | {"agents.prompt_encoding", "agents.backbones.small.shape", "signatures"},
     "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
     "rewrite": BASE | {"process", "snapshots"},
-    "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots"},
+    # Where another machine judges, its interpreter is asked there as one is here.
+    "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots", "interpreter"},
     "presenter": BASE,
     # A team's address is its journal's.
     "journal": BASE | {"teams.membership"},

@@ -20,7 +20,8 @@ from kernel_lsp.config import Settings
 from kernel_lsp.confinement import held
 from kernel_lsp.confinement.layers import GUARANTEES
 from kernel_lsp.consent import Consents
-from kernel_lsp.errors import ConfigError, ModelError
+from kernel_lsp.errors import ConfigError, KernelLspError, ModelError
+from kernel_lsp.evaluator.remote.link import Link
 from kernel_lsp.evaluator.sharing import device_lock
 from kernel_lsp.models import GRAPH, KERNEL, PolicyStore
 from kernel_lsp.models.manifest import verify
@@ -73,6 +74,7 @@ def _look(folder: Path, settings: Settings) -> list[DoctorFinding]:
         *console.run(_interpreter(folder, settings)),
         _sharing(settings),
         _sandbox(console.run(held.try_layers())),
+        *console.run(_elsewhere(settings)),
         *_promised_layers(folder, settings),
         _compiler(),
         *_library(settings),
@@ -242,6 +244,22 @@ def _sandbox(tried: held.Held) -> DoctorFinding:
     return DoctorFinding(
         part="sandbox", ok=closed, found=tried.problem or f"{tried.words}{left_open}", remedy=remedy
     )
+
+
+async def _elsewhere(settings: Settings) -> list[DoctorFinding]:
+    """The machine that judges, where that is another one."""
+    if settings.judge_on is None:
+        return []
+    part = "judging machine"
+    try:
+        async with Link(settings.judge_on, wait_s=settings.gpu_wait_s) as link:
+            about = await link.look()
+    except KernelLspError as error:
+        return [DoctorFinding(part=part, ok=False, found=error.cause, remedy=error.remedy)]
+    probe = about.probe
+    found = f"{about.host}: {probe.device or 'no GPU'}, torch {probe.torch}, {about.sandbox}"
+    open_there = f"left open there: {', '.join(about.left_open)}" if about.left_open else None
+    return [DoctorFinding(part=part, ok=not about.left_open, found=found, remedy=open_there)]
 
 
 def _promised_layers(folder: Path, settings: Settings) -> list[DoctorFinding]:

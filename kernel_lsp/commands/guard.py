@@ -11,6 +11,7 @@ import typer
 from kernel_lsp import guarding, interpreter, signatures
 from kernel_lsp.commands import console, keys
 from kernel_lsp.errors import EvaluationError, KernelLspError, SignatureError, Unsigned
+from kernel_lsp.evaluator import COMPILED, open_gate
 from kernel_lsp.evaluator.evidence import PATIENCE
 from kernel_lsp.files import read_source
 from kernel_lsp.journal import outcomes
@@ -116,34 +117,35 @@ def keep(proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
 async def _judge(root: Path, chosen: Found, device: str) -> list[Guarded]:
     settings = console.settings(root, device=device)
     console.require_consent(settings, root)
-    probe = await interpreter.probe(interpreter.find(root, settings.python).path)
-    if probe.remedy:
-        raise EvaluationError("could not judge: no torch", probe.remedy)
-    if settings.device == "cuda" and not probe.cuda:
-        raise EvaluationError(
-            "could not judge: torch sees no CUDA device", "use --device cpu or auto"
+    data_dir = Path(settings.data_dir)
+    async with open_gate(settings, cache=data_dir / COMPILED) as gate:
+        probe = await gate.elsewhere() or await interpreter.probe(
+            interpreter.find(root, settings.python).path
         )
-    cuda = bool(probe.cuda) and settings.device != "cpu"
-    with console.progress("guard") as report:
-        limit_s = PATIENCE * settings.evaluate_timeout_s
-
-        data_dir = Path(settings.data_dir)
+        if probe.remedy:
+            raise EvaluationError("could not judge: no torch", probe.remedy)
+        if settings.device == "cuda" and not probe.cuda:
+            raise EvaluationError(
+                "could not judge: torch sees no CUDA device", "use --device cpu or auto"
+            )
 
         def reopen(path: Path, text: str, target: Target) -> tuple[Program, Workload] | None:
             found = kept.find_call(path, text, target, data_dir)
             return None if found is None else (found.program, found.workload)
 
-        judged = guarding.guard(
-            root,
-            chosen,
-            report,
-            python=probe.python,
-            cuda=cuda,
-            timeout_s=limit_s,
-            data_dir=data_dir,
-            reopen=reopen,
-        )
-        return [one async for one in judged]
+        with console.progress("guard") as report:
+            judged = guarding.guard(
+                root,
+                chosen,
+                report,
+                gate=gate,
+                python=probe.python,
+                cuda=bool(probe.cuda) and settings.device != "cpu",
+                timeout_s=PATIENCE * settings.evaluate_timeout_s,
+                data_dir=data_dir,
+                reopen=reopen,
+            )
+            return [one async for one in judged]
 
 
 def _write(patch: Path, root: Path, found: list[Guarded]) -> None:

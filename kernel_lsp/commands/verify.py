@@ -13,7 +13,7 @@ from kernel_lsp import interpreter
 from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import EvaluationRequest, Precision, evaluate, evidence, repeat
+from kernel_lsp.evaluator import EvaluationRequest, Gate, Precision, evidence, open_gate, repeat
 from kernel_lsp.evaluator.verify import device_for, program_text, request_from_files
 from kernel_lsp.guarding import accept_file
 from kernel_lsp.interpreter import Probe
@@ -124,18 +124,21 @@ async def _judge(
 ) -> Evidence:
     texts = [program_text(path) for path in (reference, candidate)]
     base = request_from_files(*texts, precision=precision, inference=inference, allow_native=True)
-    probe = await _probe(reference.parent, settings)
-    device = device_for(base, settings.device, bool(probe.cuda))
-    faster = require is Require.FASTER
-    request = replace(base, device=device, python=probe.python, require_speed=faster)
-    kept = await _evaluate(request)
+    async with open_gate(settings) as gate:
+        probe = await _probe(reference.parent, settings, gate)
+        device = device_for(base, settings.device, bool(probe.cuda))
+        faster = require is Require.FASTER
+        request = replace(base, device=device, python=probe.python, require_speed=faster)
+        kept = await _evaluate(request, gate)
     return replace(kept, threshold=settings.threshold if faster else None)
 
 
-async def _probe(folder: Path, settings: Settings) -> Probe:
+async def _probe(folder: Path, settings: Settings, gate: Gate) -> Probe:
     """The interpreter that will judge. Raises EvaluationError when it has no torch,
     ConsentRequired."""
     console.require_consent(settings, folder)
+    if (there := await gate.elsewhere()) is not None:
+        return there
     found = interpreter.find(folder, settings.python)
     probe = await interpreter.probe(found.path, Path(settings.data_dir))
     if probe.remedy:
@@ -143,10 +146,10 @@ async def _probe(folder: Path, settings: Settings) -> Probe:
     return probe
 
 
-async def _evaluate(request: EvaluationRequest) -> Evidence:
+async def _evaluate(request: EvaluationRequest, gate: Gate) -> Evidence:
     kept: list[Evidence] = []
     with console.progress("verify") as report:
-        await evaluate(request, report, kept.append)
+        await gate.evaluate(request, report, kept.append)
     return kept[0]
 
 
@@ -202,22 +205,23 @@ def _repeat(path: Path, save: Path | None, as_json: bool) -> int:
 
 async def _judge_again(path: Path, settings: Settings) -> tuple[Evidence, Evidence]:
     before = evidence.read(path)
-    probe = await _probe(Path(), settings)
-    measured_on = before.evaluation.device_name or before.device
-    if before.device == "cuda" and not probe.cuda:
-        raise EvaluationError(
-            f"could not judge: the verdict was reached on {measured_on} and torch sees no CUDA "
-            f"device here",
-            "repeat it on a machine with that GPU",
-        )
-    if before.device == "cuda" and probe.device and probe.device != measured_on:
-        raise EvaluationError(
-            f"could not judge: the verdict was reached on {measured_on}, this machine has "
-            f"{probe.device}",
-            "repeat it on a machine with that GPU, or judge the two programs anew here",
-        )
-    now = await _evaluate(replace(evidence.request_of(before), python=probe.python))
-    return before, replace(now, threshold=before.threshold)
+    async with open_gate(settings) as gate:
+        probe = await _probe(Path(), settings, gate)
+        measured_on = before.evaluation.device_name or before.device
+        if before.device == "cuda" and not probe.cuda:
+            raise EvaluationError(
+                f"could not judge: the verdict was reached on {measured_on} and torch sees no CUDA "
+                f"device here",
+                "repeat it on a machine with that GPU",
+            )
+        if before.device == "cuda" and probe.device and probe.device != measured_on:
+            raise EvaluationError(
+                f"could not judge: the verdict was reached on {measured_on}, this machine has "
+                f"{probe.device}",
+                "repeat it on a machine with that GPU, or judge the two programs anew here",
+            )
+        now = await _evaluate(replace(evidence.request_of(before), python=probe.python), gate)
+        return before, replace(now, threshold=before.threshold)
 
 
 # --- both -----------------------------------------------------------------------------------

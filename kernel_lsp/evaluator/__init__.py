@@ -13,8 +13,17 @@ from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest, Pr
 
 if TYPE_CHECKING:
     from kernel_lsp.evaluator.gate import COMPILED, Gate, evaluate
+    from kernel_lsp.evaluator.remote.remote_gate import open_gate
 
-__all__ = ["COMPILED", "EvaluationBudget", "EvaluationRequest", "Gate", "Precision", "evaluate"]
+__all__ = [
+    "COMPILED",
+    "EvaluationBudget",
+    "EvaluationRequest",
+    "Gate",
+    "Precision",
+    "evaluate",
+    "open_gate",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +33,8 @@ def __getattr__(name: str) -> Any:
         from kernel_lsp.evaluator import gate
 
         return getattr(gate, name)
+    if name == "open_gate":
+        from kernel_lsp.evaluator.remote import remote_gate
+
+        return remote_gate.open_gate
     raise AttributeError(name)

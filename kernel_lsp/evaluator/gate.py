@@ -30,6 +30,7 @@ from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, DeviceTurn, default
 from kernel_lsp.evaluator.sharing.room import Room
+from kernel_lsp.interpreter import Probe
 from kernel_lsp.process import Child
 from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics, Progress
 
@@ -86,6 +87,10 @@ class Gate:
         await asyncio.gather(*self._warming, return_exceptions=True)
         await self._judges.close()
         await self._pool.close()
+
+    async def elsewhere(self) -> Probe | None:
+        """The interpreter of another machine that judges; None: this machine judges."""
+        return None
 
     def warm(self, python: str) -> None:
         """Begin to import torch, and what `forks` and baselines need, for evaluations that are

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernel_lsp import analysis
 from kernel_lsp.errors import EvaluationError, KernelLspError
-from kernel_lsp.evaluator import COMPILED, EvaluationRequest, Gate, evidence
+from kernel_lsp.evaluator import EvaluationRequest, Gate, evidence
 from kernel_lsp.files import read_source
 from kernel_lsp.guarding import patches, reverting
 from kernel_lsp.patching import store
@@ -42,6 +42,7 @@ async def guard(
     found: Sequence[tuple[Path, Acceptance]],
     report: Report,
     *,
+    gate: Gate,
     python: str,
     cuda: bool,
     timeout_s: float,
@@ -53,19 +54,13 @@ async def guard(
     ``timeout_s``: of each at most, whatever its file asks for.
     """
     chosen = latest(found)
-    async with Gate(cache=data_dir / COMPILED) as gate:
-        for done, (path, acceptance) in enumerate(chosen):
-            words = f"{acceptance.path}::{acceptance.qualname}"
-            report(Progress(phase="evaluate", message=words, done=done, total=len(chosen)))
-            judging = _JudgingContext(
-                gate=gate,
-                python=python,
-                cuda=cuda,
-                timeout_s=timeout_s,
-                data_dir=data_dir,
-                reopen=reopen,
-            )
-            yield await _one(judging, root, path, acceptance)
+    judging = _JudgingContext(
+        gate=gate, python=python, cuda=cuda, timeout_s=timeout_s, data_dir=data_dir, reopen=reopen
+    )
+    for done, (path, acceptance) in enumerate(chosen):
+        words = f"{acceptance.path}::{acceptance.qualname}"
+        report(Progress(phase="evaluate", message=words, done=done, total=len(chosen)))
+        yield await _one(judging, root, path, acceptance)
 
 
 def latest(found: Sequence[tuple[Path, Acceptance]]) -> list[tuple[Path, Acceptance]]:

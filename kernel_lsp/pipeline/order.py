@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import COMPILED, Gate
+from kernel_lsp.evaluator.remote.link import Link
+from kernel_lsp.evaluator.remote.remote_gate import RemoteGate, judged_by
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.library.usage import skill_of
 from kernel_lsp.models import GRAPH, KERNEL
@@ -62,19 +65,28 @@ class Pipeline:
         self.cache = Cache(Path(settings.data_dir) / "cache")
         self.policies = Policies(Path(settings.data_dir))
         self._gates: dict[SharingRules, Gate] = {}
+        self._link: Link | None = None
+        """To the machine that judges, where that is another one."""
 
     async def close(self) -> None:
         """End what is still warm; a later job would start cold."""
         await self.policies.close()
         await asyncio.gather(*(gate.close() for gate in self._gates.values()))
+        if self._link is not None:
+            await self._link.close()
 
     def gate(self, *, background: bool = False) -> Gate:
         """The gate for work that somebody waits for, or for work in the background."""
         rules = SharingRules.of(self.settings, background=background)
+        judge_on = self.settings.judge_on
+        if judge_on is not None and self._link is None:
+            self._link = Link(judge_on, wait_s=self.settings.gpu_wait_s)
         if rules not in self._gates:
-            compiled = Path(self.settings.data_dir) / COMPILED
-            self._gates[rules] = Gate(
-                device_sharing=DeviceSharing(rules), cache=compiled, readable=self._readable()
+            make = Gate if self._link is None else functools.partial(RemoteGate, self._link)
+            self._gates[rules] = make(
+                device_sharing=DeviceSharing(rules),
+                cache=Path(self.settings.data_dir) / COMPILED,
+                readable=self._readable(),
             )
         return self._gates[rules]
 
@@ -241,9 +253,12 @@ class Pipeline:
 
     async def cached(self, job: Job) -> Outcome | None:
         """What is already known about a job; runs nothing but (once) the interpreter's version
-        probe."""
+        probe. Another machine that judges is not asked for it: verdicts count for its device."""
         prepared = prepare(job, self.settings.data_dir)
-        if isinstance(prepared, Outcome):
+        unasked = self.settings.judge_on is not None and (
+            self._link is None or self._link.about is None
+        )
+        if isinstance(prepared, Outcome) or unasked:
             return None
         bench = await self._bench(prepared)
         known = self._recalled(prepared, bench) or self._recalled(prepared, bench, model=False)
@@ -282,6 +297,9 @@ class Pipeline:
             probe = await interpreter.probe(self._python(job), Path(self.settings.data_dir))
         if probe.remedy:
             raise EvaluationError("nothing can be measured here", probe.remedy)
+        there = await self.gate(background=job.background).elsewhere()
+        if there is not None:
+            probe = judged_by(probe, there)
         if job.device == "cuda" and not probe.cuda:
             cause = f"torch in {probe.python} sees no CUDA device"
             raise EvaluationError(

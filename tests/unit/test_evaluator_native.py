@@ -234,12 +234,11 @@ async def test_an_accepted_file_is_guarded(gate: Gate, tmp_path: Path, data_dir:
     async def holding() -> Holding:
         read = [(path, one) for path, one in acceptances(tmp_path) if isinstance(one, Acceptance)]
         limits = {"python": sys.executable, "cuda": False, "timeout_s": 600.0}
-        (judged,) = [
-            one
-            async for one in guard(
-                tmp_path, read, lambda progress: None, data_dir=data_dir, **limits
-            )
-        ]
+        async with Gate(cache=data_dir / COMPILED) as gate:
+            limits |= {"gate": gate, "data_dir": data_dir}
+            (judged,) = [
+                one async for one in guard(tmp_path, read, lambda progress: None, **limits)
+            ]
         return judged.holding
 
     assert await holding() is Holding.RIGHT

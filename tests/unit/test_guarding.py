@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from kernel_lsp import analysis, signatures, wire
 from kernel_lsp.commands.app import app
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import EvaluationRequest, evidence
+from kernel_lsp.evaluator import EvaluationRequest, Gate, evidence
 from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.guarding import accept, acceptances, combine_patches, guard, without
 from kernel_lsp.guarding.judging import _holding, latest
@@ -382,18 +382,20 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
         (path, damaged(one)) for path, one in acceptances(tmp_path) if isinstance(one, Acceptance)
     ]
     told = []
-    found = {
-        one.acceptance.path: one
-        async for one in guard(
-            tmp_path,
-            chosen,
-            told.append,
-            python=sys.executable,
-            cuda=False,
-            timeout_s=300.0,
-            data_dir=tmp_path,
-        )
-    }
+    async with Gate() as gate:
+        found = {
+            one.acceptance.path: one
+            async for one in guard(
+                tmp_path,
+                chosen,
+                told.append,
+                gate=gate,
+                python=sys.executable,
+                cuda=False,
+                timeout_s=300.0,
+                data_dir=tmp_path,
+            )
+        }
     assert {path: one.holding for path, one in found.items()} == {
         "right.py": Holding.RIGHT,
         "wrong.py": Holding.WRONG,

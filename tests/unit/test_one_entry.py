@@ -38,6 +38,9 @@ ALLOWED = {
     "same code",
     "process.py": "modules of ours in our own interpreter (the host); all that is confined by "
     "the entry",
+    "evaluator/remote/connection.py": "ssh and srun, which are the machine's own, to a machine that "
+    "its user names",
+    "evaluator/remote/shim.py": "our own gate on that machine, which confines there as here",
     "signatures.py": "ssh-keygen, which is the machine's own, on files of which it runs nothing",
     "guarding/branching.py": "git, which is the machine's own, without the repository's hooks, "
     "filters and monitors",

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kernel_lsp import wire
 from kernel_lsp.commands.app import app
-from kernel_lsp.evaluator.request import EvaluationBudget
+from kernel_lsp.evaluator import EvaluationBudget, Gate
 from kernel_lsp.guarding import guard
 from kernel_lsp.patching import making, store
 from kernel_lsp.patching.making import PatchError
@@ -303,10 +303,10 @@ def test_guard_knows_patches_of_what_is_not_installed_here(
 
     async def judged() -> list[Guarded]:
         python, found = str(home / "env" / "bin" / "python"), [(root / "a.json", one)]
-        judging = guard(
-            root, found, lambda _: None, python=python, cuda=False, timeout_s=60.0, data_dir=home
-        )
-        return [verdict async for verdict in judging]
+        limits: dict[str, Any] = {"cuda": False, "timeout_s": 60.0, "data_dir": home}
+        async with Gate() as gate:
+            judging = guard(root, found, lambda _: None, gate=gate, python=python, **limits)
+            return [verdict async for verdict in judging]
 
     (verdict,) = asyncio.run(judged())
     assert verdict.holding is holding and words in verdict.detail, verdict.detail
