@@ -1,12 +1,15 @@
 """What kernel-lsp optimize costs in CPU seconds, by process: python benchmarks/startup.py
 [--before DIR]
+[--initialize]
 
 Runs the command on a small copy of an example, with an empty home and data folder (*cold*) and
 then with what that run has left there, after an edit that asks for other sizes (*edited*), and
 watches all processes. ``--before`` names another checkout (`git archive REVISION | tar -x -C
 DIR`), whose runs alternate with ours, so that a busy machine slows both. CPU seconds of the whole
 are what the kernel has counted (this program adopts orphans, so that none is missed); those of a
-process are read every 20 ms from /proc until it is gone. Not covered: memory, GPUs, and wall times
+process are read every 20 ms from /proc until it is gone. With ``--initialize`` it is the server
+that is measured, from its start to the answer to `initialize`, beside a server of pygls that does
+nothing. Not covered: memory, GPUs, and wall times
 worth telling on a machine that others use too."""
 
 from __future__ import annotations
@@ -214,11 +217,53 @@ def table(found: dict[str, list[CommandRun]]) -> str:
     return "\n".join(lines)
 
 
+BARE = "from pygls.lsp.server import LanguageServer; LanguageServer('bare', '1').start_io()"
+
+
+def initialize_cpu_s(command: list[str], checkout: Path) -> float:
+    """CPU seconds of a server, all threads, when its answer to `initialize` has come."""
+    params: dict[str, object] = {"processId": None, "rootUri": None, "capabilities": {}}
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    server = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        cwd=checkout,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        server.stdin.write(f"Content-Length: {len(asked)}\r\n\r\n{asked}".encode())
+        server.stdin.flush()
+        server.stdout.readline()
+        threads = Path(f"/proc/{server.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def print_initialize(checkouts: dict[str, Path], times: int) -> None:
+    """Servers in turn, so that a busy machine slows all."""
+    ours = [sys.executable, "-m", "kernel_lsp", "serve"]
+    servers = {"bare pygls": ([sys.executable, "-c", BARE], ROOT)}
+    servers |= {label: (ours, checkout) for label, checkout in checkouts.items()}
+    found: dict[str, list[float]] = {label: [] for label in servers}
+    for _ in range(times):
+        for label, (command, checkout) in servers.items():
+            found[label].append(1000 * initialize_cpu_s(command, checkout))
+    for label, values in found.items():
+        middle, least = statistics.median(values), min(values)
+        print(f"{label:>12}: {middle:.0f} CPU ms to `initialize` (median; least {least:.0f})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--before", type=Path, help="another checkout to compare with")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--out", type=Path, help="all runs as JSON")
+    parser.add_argument("--initialize", action="store_true", help="the server's start instead")
     asked = parser.parse_args()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     checkouts = {"before": asked.before.resolve()} if asked.before else {}
@@ -228,6 +273,9 @@ def main() -> None:
     print(
         f"{EXAMPLE}, {cpu.cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
+    if asked.initialize:
+        print_initialize(checkouts, asked.times)
+        return
     for found in measured(checkouts, asked.times):
         print(table(found), flush=True)
         if asked.out:

@@ -60,13 +60,6 @@ def path_of(uri: str) -> Path | None:
     return Path(os.path.normpath(path))
 
 
-def is_uri(text: str) -> bool:
-    try:
-        return bool(urlsplit(text).scheme)
-    except ValueError:
-        return False
-
-
 def read(uri: str, within: str | Path | None = None) -> Snapshot | None:
     """The file on disk, every byte kept; None when it is gone, not UTF-8, or nothing that a person
     wrote.

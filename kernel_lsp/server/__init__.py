@@ -3,6 +3,7 @@ imports torch.
 
 framing.py    bytes to messages and back
 protocol.py   what each message means: order, errors, cancellation, the end
+announced.py  what `initialize` answers, before the rest is imported
 app.py        what one server holds, and analysis -> hints
 abilities.py  what the client announced; nothing else is ever sent
 sync.py       documents, folders, settings and the disk changing
@@ -16,17 +17,9 @@ prompts.py    what would be sent to a language model
 lifecycle.py  start and end of the process
 """
 
-import gc
+from kernel_lsp.server.collecting import many_that_stay
 
-# lsprotocol is a thousand classes, each made twice. Collecting at Python's usual pace while they
-# are made costs a tenth of the start-up; not collecting at all costs 9 MB that never come back.
-# What is left when they are made stays for good, so later collections need not look at it.
-_usual = gc.get_threshold()
-gc.set_threshold(10_000)
-try:
+with many_that_stay():
     from kernel_lsp.server.lifecycle import main, serve
-finally:
-    gc.set_threshold(*_usual)
-gc.freeze()
 
 __all__ = ["main", "serve"]

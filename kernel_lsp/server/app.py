@@ -31,6 +31,7 @@ from kernel_lsp.presenter import lsp
 from kernel_lsp.presenter.items import Hint
 from kernel_lsp.records import Event, Job, Snapshot, Target
 from kernel_lsp.server.abilities import Abilities
+from kernel_lsp.server.announced import NAME, NOTEBOOKS
 from kernel_lsp.server.protocol import Protocol, strict_converter
 from kernel_lsp.session import Dismissal, Document, EditorSession, How
 
@@ -40,11 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
 DEBOUNCE_S, MAX_DEBOUNCE_S = 0.05, 0.5
-NOTEBOOKS = types.NotebookDocumentSyncOptions(
-    notebook_selector=[
-        types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(language="python")])
-    ]
-)
 MAX_AT_ONCE, WAITING_S = 20, 0.002
 """Of documents that wait for their analysis; each one more delays the next by so much. An editor
 that opens thousands at once is answered between them: 10,000 held a hover up for 16 s."""
@@ -63,7 +59,7 @@ class KernelServer(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__(
-            "kernel-lsp",
+            NAME,
             __version__,
             protocol_cls=Protocol,
             converter_factory=strict_converter,

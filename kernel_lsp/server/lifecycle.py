@@ -1,5 +1,7 @@
 """Start and end of the server's process: who may write to stdout, exit codes, never staying
-behind."""
+behind.
+
+`initialize` is answered by its announcement (announced.py); only then is imported what serves."""
 
 from __future__ import annotations
 
@@ -12,16 +14,18 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp.plain import plain
-from kernel_lsp.server import abilities, commands, framing, reads, sync
-from kernel_lsp.server.app import KernelServer, log
-from kernel_lsp.server.jobs import ServerJobs
-from kernel_lsp.server.protocol import RequestFailed
+from kernel_lsp.server import abilities, announced, framing
+from kernel_lsp.server.collecting import many_that_stay
+from kernel_lsp.server.protocol import RequestFailed, is_id, log
+
+if TYPE_CHECKING:
+    from kernel_lsp.server.app import KernelServer
 
 PARENT_POLL_S = 2.0
 SWITCH_S = 0.0005
@@ -41,6 +45,10 @@ class _PlainLines(logging.Formatter):
 
 
 def make_server() -> KernelServer:
+    with many_that_stay():
+        from kernel_lsp.server import commands, reads, sync
+        from kernel_lsp.server.app import KernelServer
+        from kernel_lsp.server.jobs import ServerJobs
     ls = KernelServer()
     jobs = ServerJobs(ls)
 
@@ -105,23 +113,25 @@ def serve(
         )  # from here on a stray print() is a log line and never a broken message
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-    ls = make_server()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_converse(ls, given, taken))
-    _end(ls.protocol.exit_code())
+        asyncio.run(_converse(given, taken))
+    _end(1)
 
 
-async def _converse(ls: KernelServer, given: int, taken: int) -> None:
+async def _converse(given: int, taken: int) -> None:
     """Until the client says `exit`, or one of the two descriptors ends; then the process does."""
-    loop, protocol = asyncio.get_running_loop(), ls.protocol
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    serving: list[KernelServer] = []
 
     def gone() -> None:
         with contextlib.suppress(RuntimeError):  # the loop ended before
-            loop.call_soon_threadsafe(protocol.ended.set)
+            loop.call_soon_threadsafe(ended.set)
 
     def handle(value: Any) -> None:
-        if not protocol.ended.is_set():
-            protocol.receive(value)
+        if not ended.is_set() and serving:
+            serving[0].protocol.receive(value)
+        elif not ended.is_set():
+            serving.append(_begin(value, outbox, ended))
         inbox.done()
 
     outbox = framing.FrameWriter(framing.descriptor_writer(taken), gone)
@@ -131,16 +141,30 @@ async def _converse(ls: KernelServer, given: int, taken: int) -> None:
         ended=gone,
         outbox=outbox,
     )
-    protocol.set_writer(outbox)
     inbox.start()
-    await protocol.ended.wait()
+    await ended.wait()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     if others:
         await asyncio.wait(others, timeout=CANCEL_S)
     outbox.close()
-    _end(protocol.exit_code())
+    _end(serving[0].protocol.exit_code() if serving else 1)
+
+
+def _begin(first: Any, outbox: framing.FrameWriter, ended: asyncio.Event) -> KernelServer:
+    """What serves, once it has taken the first message."""
+    asked = first if isinstance(first, dict) and first.get("method") == types.INITIALIZE else {}
+    ahead = is_id(asked.get("id"))
+    if ahead:
+        announced.answer(first, outbox)
+    ls = make_server()
+    ls.protocol.ended = ended
+    ls.protocol.set_writer(outbox)
+    if ahead:
+        ls.protocol.answered_ahead = asked["id"]
+    ls.protocol.receive(first)
+    return ls
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import functools
 import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Union, get_args, get_origin
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import attrs
 from cattrs import Converter, transform_error
@@ -24,7 +25,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import LanguageServerProtocol, default_converter
 from pygls.protocol.language_server import lsp_method
 
-from kernel_lsp import documents, plain, positions
+from kernel_lsp import plain, positions
 from kernel_lsp.server.framing import Damaged
 
 log = logging.getLogger("kernel_lsp")
@@ -50,6 +51,7 @@ class BadArguments(JsonRpcInvalidParams):
     """A command with arguments that are no arguments of it."""
 
 
+@functools.cache
 def strict_converter() -> Converter:
     """lsprotocol's, but for values of a wrong type: a text is no number, and no list of letters."""
     converter: Converter = default_converter()  # type: ignore[no-untyped-call]
@@ -76,6 +78,8 @@ class Protocol(LanguageServerProtocol):
         self._goodbye_id: Any = None
         """Of a shutdown request that is not answered yet."""
         self._leaving = False
+        self.answered_ahead: Any = _ABSENT
+        """Id of a request that was answered before this began to serve (announced.py)."""
 
     def exit_code(self) -> int:
         """As LSP says: 0 only after a shutdown request."""
@@ -114,7 +118,7 @@ class Protocol(LanguageServerProtocol):
 
     def _receive_call(self, data: dict[str, Any]) -> None:
         method, msg_id = data["method"], data.get("id", _ABSENT)
-        if msg_id is not _ABSENT and not _is_id(msg_id):
+        if msg_id is not _ABSENT and not is_id(msg_id):
             self._refuse(None, ErrorCode.InvalidRequest, "an id is an integer or a text")
         elif not isinstance(method, str):
             if msg_id is not _ABSENT:
@@ -172,7 +176,7 @@ class Protocol(LanguageServerProtocol):
         """Of the client, to what we have asked; a malformed one is a failed one: whoever waits
         goes on."""
         msg_id = data["id"]
-        if not _is_id(msg_id) or msg_id not in self._ours:
+        if not is_id(msg_id) or msg_id not in self._ours:
             return
         self._ours.discard(msg_id)
         kind = self._result_types.pop(msg_id, None)
@@ -228,13 +232,24 @@ class Protocol(LanguageServerProtocol):
 
     def _refuse(self, msg_id: Any, code: ErrorCode, message: str) -> None:
         """An error as an answer. Where the id is not known it is null, as JSON-RPC asks for."""
+        if self._was_answered(msg_id):
+            return
         error = {"code": code.value, "message": plain.plain(message)}
-        known = msg_id if _is_id(msg_id) else None
+        known = msg_id if is_id(msg_id) else None
         self._send_data({"jsonrpc": self.VERSION, "id": known, "error": error})
+
+    def _was_answered(self, msg_id: Any) -> bool:
+        """Once: a client may use an id again."""
+        if msg_id != self.answered_ahead:
+            return False
+        self.answered_ahead = _ABSENT
+        return True
 
     def _send_response(
         self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None
     ) -> None:
+        if self._was_answered(msg_id):
+            return
         if error is not None and isinstance(error.data, dict) and "traceback" in error.data:
             error = types.ResponseError(code=error.code, message=error.message)  # the log has it
         super()._send_response(msg_id, result, error)
@@ -283,7 +298,7 @@ class Protocol(LanguageServerProtocol):
     def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, Any]:
         folders = [folder.uri for folder in params.workspace_folders or ()]
         for uri in (params.root_uri, *folders):
-            if uri is not None and not documents.is_uri(uri):
+            if uri is not None and not _is_uri(uri):
                 raise JsonRpcInvalidParams(f"{uri[:200]} is no URI")
         return (yield from super().lsp_initialize(params))
 
@@ -357,7 +372,14 @@ def edit_of(
     return (start.line, start.character), (end.line, end.character), change.text
 
 
-def _is_id(value: Any) -> bool:
+def _is_uri(text: str) -> bool:
+    try:
+        return bool(urlsplit(text).scheme)
+    except ValueError:
+        return False
+
+
+def is_id(value: Any) -> bool:
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
@@ -379,7 +401,7 @@ def _exactly(value: Any, kind: Any) -> Any:
 
 
 def _token(value: Any, _: Any) -> Any:
-    if value is None or _is_id(value):
+    if value is None or is_id(value):
         return value
     raise TypeError("neither an integer nor a text")
 

@@ -15,25 +15,16 @@ from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp, near_misses
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
-from kernel_lsp.server import programs
+from kernel_lsp.server import announced, programs
 from kernel_lsp.server.app import KernelServer, count_time
 from kernel_lsp.server.protocol import RequestFailed
 from kernel_lsp.session import fingerprint_of
 
-RENAMED = types.FileOperationRegistrationOptions(
-    filters=[
-        types.FileOperationFilter(scheme="file", pattern=types.FileOperationPattern(glob=glob))
-        for glob in ("**/*.py", "**/")
-    ]
-)
-KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]
-
 
 def register(ls: KernelServer) -> None:
-    """All is announced; what the settings of a document's folder switch off answers nothing at
-    once, so that a switch counts without a restart and may differ between folders."""
-    options = types.CodeActionOptions(code_action_kinds=KINDS, resolve_provider=True)
-    ls.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)(on_code_action)
+    options = announced.features(ls.abilities)
+    code_action = types.TEXT_DOCUMENT_CODE_ACTION
+    ls.feature(code_action, options[code_action])(on_code_action)
     ls.feature(types.CODE_ACTION_RESOLVE)(on_resolve)
     ls.feature(types.TEXT_DOCUMENT_HOVER)(on_hover)
     ls.feature(types.TEXT_DOCUMENT_CODE_LENS)(on_code_lens)
@@ -41,7 +32,8 @@ def register(ls: KernelServer) -> None:
     if ls.abilities.pull:
         _register_pulls(ls)
     if ls.abilities.renames:
-        ls.feature(types.WORKSPACE_WILL_RENAME_FILES, RENAMED)(on_will_rename)
+        will_rename = types.WORKSPACE_WILL_RENAME_FILES
+        ls.feature(will_rename, options[will_rename])(on_will_rename)
 
 
 def _register_pulls(ls: KernelServer) -> None:
@@ -60,9 +52,7 @@ def _register_pulls(ls: KernelServer) -> None:
     ) -> types.WorkspaceDiagnosticReport:
         return await pulls.of_workspace(params)
 
-    options = types.DiagnosticOptions(
-        identifier=lsp.SOURCE, inter_file_dependencies=False, workspace_diagnostics=True
-    )
+    options = announced.WITH_PULLS[types.TEXT_DOCUMENT_DIAGNOSTIC]
     ls.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, options)(on_diagnostic)
     ls.feature(types.WORKSPACE_DIAGNOSTIC)(on_workspace_diagnostic)
 

@@ -11,6 +11,7 @@ from lsprotocol import types
 
 from kernel_lsp import documents, positions
 from kernel_lsp.records import Snapshot
+from kernel_lsp.server.announced import ALWAYS
 from kernel_lsp.server.app import KernelServer, log
 from kernel_lsp.server.protocol import edit_of
 from kernel_lsp.session import How
@@ -27,7 +28,7 @@ def register(ls: KernelServer) -> None:
     ls.on_disk = lambda paths: on_disk(ls, paths)
     ls.feature(types.TEXT_DOCUMENT_DID_OPEN)(on_open)
     ls.feature(types.TEXT_DOCUMENT_DID_CHANGE)(on_change)
-    ls.feature(types.TEXT_DOCUMENT_DID_SAVE, types.SaveOptions(include_text=False))(on_save)
+    ls.feature(types.TEXT_DOCUMENT_DID_SAVE, ALWAYS[types.TEXT_DOCUMENT_DID_SAVE])(on_save)
     ls.feature(types.TEXT_DOCUMENT_DID_CLOSE)(on_close)
     ls.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(on_configuration)
     ls.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(on_folders)
