@@ -202,10 +202,14 @@ def inlay(span: Span, text: str, positions: Positions) -> types.InlayHint:
     )
 
 
-def hover(markdown: str, span: Span, positions: Positions, *, plain: bool) -> types.Hover:
+def hover(
+    markdown: str, span: Span, positions: Positions, *, plain: bool, picture: str | None = None
+) -> types.Hover:
+    """``picture``: an image of ours, as Markdown."""
     kind = types.MarkupKind.PlainText if plain else types.MarkupKind.Markdown
     value = markdown.replace("**", "").replace("| | |\n|---|---|\n", "") if plain else markdown
     value = plain_text(value) if plain else inert(value)
+    value = value if picture is None else f"{value}\n\n{picture}"
     return types.Hover(
         contents=types.MarkupContent(kind=kind, value=value), range=range_of(span, positions)
     )

@@ -8,6 +8,17 @@ from typing import Any
 
 from lsprotocol import types
 
+SHOW_PICTURES = (
+    "Visual Studio Code",
+    "Visual Studio Code - Insiders",
+    "Code - OSS",
+    "VSCodium",
+    "code-server",
+    "Cursor",
+    "Windsurf",
+)
+"""LSP has no word for it; others show the text of an image, which is a wall of letters."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Abilities:
@@ -42,6 +53,8 @@ class Abilities:
     watched_files: bool = False
     status: bool = False
     markdown: bool = False
+    pictures: bool = False
+    """Hovers show images that are part of their text."""
     name: str | None = None
     """Editor and version, for the journal."""
 
@@ -83,6 +96,9 @@ def of(params: types.InitializeParams) -> Abilities:
         watched_files=bool(_get(caps, "workspace.did_change_watched_files.dynamic_registration")),
         status=bool(experimental.get("serverStatusNotification")),
         markdown=types.MarkupKind.Markdown in formats,
+        pictures=types.MarkupKind.Markdown in formats
+        and info is not None
+        and info.name in SHOW_PICTURES,
         name=f"{info.name} {info.version or ''}".strip() if info is not None else None,
     )
 

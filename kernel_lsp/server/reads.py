@@ -12,7 +12,7 @@ from lsprotocol import types
 
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.positions import Positions
-from kernel_lsp.presenter import lsp, near_misses
+from kernel_lsp.presenter import lsp, near_misses, thumbnails
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
 from kernel_lsp.server import announced, programs
@@ -78,10 +78,14 @@ def on_hover(ls: KernelServer, params: types.HoverParams) -> types.Hover | None:
     if document is None or not ls.settings(document.folder).hover:
         return None
     positions = ls.positions(document.snapshot)
-    found = ls.session.hover(uri, positions.offset(params.position.line, params.position.character))
+    offset = positions.offset(params.position.line, params.position.character)
+    found = ls.session.hover(uri, offset)
     if found is None:
         return None
-    return lsp.hover(found[1], found[0], positions, plain=not ls.abilities.markdown)
+    pictured = ls.session.pictured(uri, offset) if ls.abilities.pictures else None
+    picture = thumbnails.markdown(pictured) if pictured is not None else None
+    plain = not ls.abilities.markdown
+    return lsp.hover(found[1], found[0], positions, plain=plain, picture=picture)
 
 
 @count_time("codeAction")

@@ -151,6 +151,14 @@ class EditorSession(OfferTracking):
                 return (target.name_span, "\n\n".join(said)) if said else None
         return None
 
+    def pictured(self, uri: str, offset: int) -> Proposal | None:
+        """The proposal whose evidence is in the hover at ``offset``."""
+        document = self.documents[uri]
+        for target in document.analysis.targets:
+            if target.name_span.start <= offset <= target.name_span.end:
+                return self._proposal_of(document, target)
+        return None
+
     def card(self, uri: str, proposal_id: str) -> Card:
         """Everything about a proposal. Raises StaleProposal when it is not known any more."""
         proposal = self._proposal(proposal_id)
@@ -255,10 +263,13 @@ class EditorSession(OfferTracking):
             span=target.span, qualname=target.qualname, title=title, act=act, proposal=proposal
         )
 
-    def _evidence(self, document: Document, target: Target) -> str | None:
-        best = self._best(document, target) or self.proposals.get(
+    def _proposal_of(self, document: Document, target: Target) -> Proposal | None:
+        return self._best(document, target) or self.proposals.get(
             self._applied.get(target.fingerprint, "")
         )
+
+    def _evidence(self, document: Document, target: Target) -> str | None:
+        best = self._proposal_of(document, target)
         outcome = self._outcomes.get(target.fingerprint)
         broken = breaks.markdown(outcome, document.snapshot.text) if outcome is not None else []
         if best is not None:
