@@ -335,9 +335,12 @@ def _outputs(
     """What the kernel stores, and each gradient from it. An incoming gradient is not stored
     again."""
     made: list[tuple[Output | None, Gradient]] = []
+    sums_columns = persistent.is_aligned(region, rows) or any(
+        _by_columns(region, rows, o) and v.operand is None for o, v in found.items()
+    )
     for operand, value in found.items():
-        summed = _by_columns(region, rows, operand) or _by_segments(region, rows, operand)
-        there = None if summed else value.operand
+        summed = sums_columns and _by_columns(region, rows, operand)
+        there = None if summed or _by_segments(region, rows, operand) else value.operand
         if there is not None and _can_be_summed_to(there, operand):
             finish = _sum_text(region, operand, there.name, there.axes, "reshape")
             made.append((None, Gradient(operand=operand, stored=there.name, finish=finish)))

@@ -73,7 +73,7 @@ def _rows_template(region: Region, space: RegionShape) -> Template:
         return _segments_template(region)
     if columns > ONE_BLOCK or free:
         return _looped_template(region, columns)
-    return _one_block(columns, lines)
+    return _one_block(region, columns, lines)
 
 
 def _pointwise_template(region: Region) -> Template:
@@ -84,14 +84,15 @@ def _pointwise_template(region: Region) -> Template:
 
 
 def _is_low(region: Region) -> bool:
-    """Whether all that is read has 16 bits."""
-    return all(operand.dtype in ("bfloat16", "float16") for operand in region.operands)
+    """Whether all that is read for each element has 16 bits."""
+    full = (operand for operand in region.operands if len(operand.axes) == len(region.dims))
+    return all(operand.dtype in ("bfloat16", "float16") for operand in full)
 
 
-def _one_block(columns: int, lines: int) -> Template:
+def _one_block(region: Region, columns: int, lines: int) -> Template:
     block = next_power_of_two(columns)
     tile = max(1, min(1024 // block, next_power_of_two(max(1, lines // FEW_ROWS))))
-    warps = max(1, min(16, block * tile // 256))
+    warps = max(1, min(16, block * tile // (512 if _is_low(region) else 256)))
     choices = list(dict.fromkeys([warps, min(32, warps * 2), max(1, warps // 2)]))
     rows_ = list(dict.fromkeys([tile, max(1, tile // 2)]))
     return Template(

@@ -55,7 +55,7 @@ def parameters(region: Region) -> dict[str, list[Any]]:
         (b for b in BLOCKS if padded[b] <= MAX_PADDED), min(padded, key=padded.__getitem__)
     )
     warps = max(4, min(16, block // 256))
-    return {"num_stages": [2, 1, 3], "num_warps": [warps, warps * 2], "BLOCK_SIZE": [block]}
+    return {"num_stages": [3, 1], "num_warps": [warps, warps * 2], "BLOCK_SIZE": [block]}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
