@@ -48,6 +48,17 @@ def in_both(call: Call) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", TOLD)
+def test_the_same_noise_under_inference_mode(name: str) -> None:
+    values = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    with NoiseRecording("cpu") as recording:
+        narrow = called(TOLD[name], values, 1)
+    with torch.inference_mode(), NoiseReplay(recording.draws) as replay:
+        wide = called(TOLD[name], values.double(), 2)
+    replay.end()
+    torch.testing.assert_close(wide.float(), narrow, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TOLD)
 def test_the_same_noise_in_float64(name: str) -> None:
     narrow, wide, other = in_both(TOLD[name])
     assert wide.dtype is torch.float64

@@ -44,6 +44,8 @@ class NoiseRecording(TorchDispatchMode):
     ) -> Any:
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **(kwargs or {}))
+        if (made := _in_parts(self, func, args, kwargs or {})) is not NotImplemented:
+            return made
         before = relations.generators(self.place)
         result, name = func(*args, **(kwargs or {})), _name(func)
         if name in REPLAYED:
@@ -64,8 +66,12 @@ class NoiseReplay(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **(kwargs or {}))
+        if (made := _in_parts(self, func, args, kwargs or {})) is not NotImplemented:
+            return made
         name, result = _name(func), func(*args, **(kwargs or {}))
-        if name not in REPLAYED or torch.Tag.nondeterministic_seeded not in func.tags:
+        if name not in REPLAYED:
             return result
         asked, noise = self._left.pop() if self._left else ("nothing", result)
         if asked != name or noise.shape != _draw_again(name, result).shape:
@@ -75,6 +81,16 @@ class NoiseReplay(TorchDispatchMode):
     def end(self) -> None:
         if self._left:
             raise UnmatchedNoise(f"{len(self._left)} draws were not asked for again")
+
+
+def _in_parts(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
+    """What an operation gives that is made of others, which draw; NotImplemented for another one.
+    Under inference_mode such an operation arrives whole: dropout, not the mask within."""
+    made_of_others = torch._C.DispatchKey.CompositeImplicitAutograd
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), made_of_others):
+        return NotImplemented
+    with mode:  # decompose() would take Python's version, which draws otherwise on a CPU
+        return func._op_dk(made_of_others, *args, **kwargs)
 
 
 def _name(func: Any) -> str:
