@@ -18,7 +18,7 @@ from kernel_lsp.pipeline import kept
 from kernel_lsp.pipeline.opened import JobBench, engine_of
 from kernel_lsp.pipeline.prepare import PreparedJob
 from kernel_lsp.pipeline.tournament import Report
-from kernel_lsp.records import Outcome, Part, Progress, TargetKind
+from kernel_lsp.records import Outcome, Progress, TargetKind
 from kernel_lsp.rewrite.client import Surveyed
 
 MAX_PARTS = 3
@@ -59,7 +59,7 @@ async def outcome_of_parts(
         raise whole
     found: list[Outcome] = []
     for one in surveyed.parts[:MAX_PARTS]:
-        lines = _lines(one.part)
+        lines = one.part.words
         report(
             Progress(phase="capture", message=f"{lines} of {name} ({one.operations} operations)")
         )
@@ -92,7 +92,7 @@ def _together(found: list[Outcome], whole: CaptureError, surveyed: Surveyed) -> 
     best = min(found, key=_gain)
     if best.best is not None:
         return replace(best, breaks=surveyed.breaks)
-    said = "; ".join(f"{_lines(one.part)}: {one.note}" for one in found if one.part is not None)
+    said = "; ".join(f"{one.part.words}: {one.note}" for one in found if one.part is not None)
     return replace(found[0], note=f"{whole.cause}; of its parts, {said}", breaks=surveyed.breaks)
 
 
@@ -100,7 +100,3 @@ def _gain(outcome: Outcome) -> float:
     """Lower is better."""
     best = outcome.best.evaluation.over_best if outcome.best is not None else None
     return -best.mid if best is not None else 0.0
-
-
-def _lines(part: Part) -> str:
-    return f"line {part.first}" if part.first == part.last else f"lines {part.first} to {part.last}"

@@ -37,11 +37,12 @@ def headline(outcome: Outcome) -> str:
     count = len(outcome.breaks)
     places = "one place breaks it" if count == 1 else f"{count} places break it"
     part = outcome.part
-    where = (
-        f"; lines {part.first} to {part.last} are looked at by themselves"
-        if part is not None
-        else ""
-    )
+    where = ""
+    if part is not None:
+        verb = (
+            "is looked at by itself" if part.first == part.last else "are looked at by themselves"
+        )
+        where = f"; {part.words} {verb}"
     return f"{outcome.qualname} cannot be one graph: {places}{where}"
 
 

@@ -75,8 +75,9 @@ class Clock:
     def words(self) -> str:
         """What a step is, for people."""
         if self.kind == "optimizer":
-            which = f" number {self.optimizer + 1}" if self.optimizer else ""
-            return f"a step ends when optimizer{which} has stepped"
+            number = self.optimizer + 1
+            which = f"optimizer number {number}" if self.optimizer else "the optimizer"
+            return f"a step ends when {which} has stepped"
         if self.kind == "function" and self.marked is not None:
             return f"a step is a call of {self.marked[1]}"
         if self.kind == "loader":

@@ -89,6 +89,15 @@ class Part:
     first: int
     last: int
 
+    @property
+    def words(self) -> str:
+        """``lines 4 to 9``, for people."""
+        return (
+            f"line {self.first}"
+            if self.first == self.last
+            else f"lines {self.first} to {self.last}"
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Break:

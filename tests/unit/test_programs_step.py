@@ -25,7 +25,7 @@ from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.stepping import Clock
 from kernel_lsp.snapshots import store
 from kernel_lsp.workloads import running
-from kernel_lsp.workloads.recorder import tokens
+from kernel_lsp.workloads.recorder import limit, tokens
 
 pytestmark = pytest.mark.torch
 
@@ -213,7 +213,7 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     assert edit.label == "a fused optimizer" and len(edit.changes) == 1
     page = programs.page_text(outcome, offered, [], root)
     assert "| as it is |" in page and "+optimizer = torch.optim.AdamW" in page
-    assert "## Targets" in page and "a step ends when optimizer has stepped" in page
+    assert "## Targets" in page and "a step ends when the optimizer has stepped" in page
 
 
 @pytest.mark.parametrize("python", [".venv/bin/python", "{root}/.venv/bin/python", "sh"])
@@ -346,6 +346,54 @@ def test_of_two_optimizers_the_one_that_steps_less_often_ends_a_step(
     assert run.failed is None and len(run.steps_ms) == 5
     checked = steps_of(root, clock=clock, check=True, steps=2)
     assert len(checked.digests) == 2 * 4, "gradients of every optimizer's step"
+
+
+ROLLOUT = """\
+import torch
+from torch import nn
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+policy = Policy()
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+for update in range(20):
+    with torch.no_grad():
+        seen = [policy(torch.rand(1, 8)) for _ in range(64)]
+    policy(torch.cat(seen)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_program_that_plays_before_it_learns_is_recorded_until_it_has_learned(
+    root: Path, tmp_path: Path
+) -> None:
+    found = recorded_in(root, tmp_path, ROLLOUT, steps=4)
+    assert found.steps["optimizers"] == [{"kind": "SGD", "steps": 4}]
+    clock = optimizing.clock_of(found)
+    assert clock is not None and clock.words == "a step ends when the optimizer has stepped"
+
+
+def test_an_optimizer_that_never_steps_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = list[int]()
+    counts = limit.StepCounts(2, lambda: None, lambda: None, is_marked=False)
+    monkeypatch.setattr(counts, "_end", lambda: ended.append(1))
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    with torch.no_grad():
+        counts.called(4, torch)
+        assert not ended
+        monkeypatch.setattr(limit, "PATIENCE_S", 0.0)
+        counts.called(5, torch)
+    assert ended and optimizer
 
 
 def test_a_function_that_the_user_names_is_the_step(root: Path, tmp_path: Path) -> None:

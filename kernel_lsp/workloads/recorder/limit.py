@@ -1,18 +1,24 @@
 """What a recorded program's steps may be: counts of each optimizer's, of batches that a loader gave,
 of calls of a function that its user named. Ends the program after so many steps, where that is
-asked for: those of its first optimizer, or calls of its outermost module where nothing is trained.
+asked for: those of its first optimizer, or calls of its outermost module where nothing is trained:
+where there is no optimizer, or it has not stepped for long. Rollouts that are followed by updates,
+and a forward pass that an autograd Function holds, are called without gradients too.
 What it does after its steps (saving, evaluating) does not happen then."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import weakref
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 CALLS_PER_STEP = 2
 """A step of inference is one call; a few more cost little, and the first are slow."""
+PATIENCE_S = 120.0
+"""For the first step of an optimizer that is there, from the call on that would end the program."""
 
 
 class StepCounts:
@@ -34,6 +40,8 @@ class StepCounts:
         self._steps: list[dict[str, Any]] = []
         """Kind and steps of each optimizer, in the order of their first steps."""
         self._batches = self._marked = 0
+        self._enough_since: float | None = None
+        """When calls alone would have ended the program, which has an optimizer; None: not yet."""
 
     def to_record(self) -> dict[str, Any]:
         return {"optimizers": self._steps, "batches": self._batches, "marked": self._marked}
@@ -53,7 +61,19 @@ class StepCounts:
         """The outermost module was called so often."""
         is_step = not self._is_marked and not self._steps and not torch.is_grad_enabled()
         if is_step and self._limit is not None and calls >= CALLS_PER_STEP * self._limit:
-            self._end()
+            if self._waited_for_an_optimizer(torch):
+                self._end()
+
+    def _waited_for_an_optimizer(self, torch: Any) -> bool:
+        """Or there is none to wait for."""
+        now = perf_counter()
+        if self._enough_since is None:
+            kind = torch.optim.Optimizer
+            # By type alone: isinstance asks proxies, which may do anything.
+            if not any(issubclass(type(one), kind) for one in gc.get_objects()):
+                return True
+            self._enough_since = now
+        return now - self._enough_since >= PATIENCE_S
 
     def returned(self, _: Any) -> None:
         """The function that the user has named did."""
