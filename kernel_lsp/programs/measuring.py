@@ -32,6 +32,9 @@ FIRST, LATER = range(1), range(1, 4)
 """Rounds before targets are looked at, and after."""
 HOPELESS = 1.15
 """Times as fast as a way is the best of the first round: that way is not run again."""
+FAR_BEHIND = 1.5
+"""The same of a way without our edits. It is more, because edits must beat the best of these, and
+one run may have been disturbed."""
 ALLOWED = 4.0
 MIN_RELATIVE_DIFFERENCE = 2.0**-18
 """Relative difference that is always allowed: a reassociated float32 sum."""
@@ -113,11 +116,14 @@ class MeasuredWays:
         return self.best(way for way in self.runs if way.is_edited)
 
     def worth_more(self, plain: int) -> list[ProgramWay]:
-        """The program as it is, as many of its fastest ways, and our edits that are not far
+        """The program as it is, as many of its fastest ways, and our edits, where they are not far
         behind."""
         speeds = {way: speed for way in self.runs if (speed := self.speed(way)) is not None}
         timed = sorted(speeds, key=lambda way: -speeds[way])
-        known = [way for way in timed if not way.is_edited and way != AS_IS][:plain]
+        others = [way for way in timed if not way.is_edited]
+        known = [
+            way for way in others if way != AS_IS and FAR_BEHIND * speeds[way] >= speeds[others[0]]
+        ][:plain]
         edited = [
             way for way in timed if way.is_edited and HOPELESS * speeds[way] >= speeds[timed[0]]
         ]

@@ -1,7 +1,8 @@
 """Runs of a program that an interrupted session has finished, kept beside its recording.
 
 A run counts again while everything that it depended on is the same: the program's files, the
-edits, the way, its number and the machine. Not covered: what the program reads besides its code.
+edits, the way, its number and the machine. Files that the run itself lists are the same while none
+is newer than it. Not covered: what the program reads besides its code.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ class KeptRuns:
         if not isinstance(kept, dict):
             return None
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            if time.time() - float(kept["time"]) <= MAX_AGE_S:
-                return wire.from_json(StepRun, kept["run"])
+            then = float(kept["time"])
+            found: StepRun = wire.from_json(StepRun, kept["run"])
+            if time.time() - then <= MAX_AGE_S and not any(_is_newer(f, then) for f in found.files):
+                return found
         return None
 
     def keep(self, key: Any, run: StepRun) -> None:
@@ -49,6 +52,14 @@ class KeptRuns:
             self._runs[_digest(key)] = {"time": time.time(), "run": wire.to_json(run)}
             with contextlib.suppress(OSError):
                 replace_file(self._path, json.dumps(self._runs).encode())
+
+
+def _is_newer(file: str, then: float) -> bool:
+    """Or it is gone."""
+    try:
+        return Path(file).stat().st_mtime > then
+    except OSError:
+        return True
 
 
 def _digest(key: Any) -> str:

@@ -2,7 +2,9 @@
 says."""
 
 import math
+import os
 import random
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -277,6 +279,14 @@ def test_the_fastest_is_so_against_the_program_as_it_is() -> None:
     assert found.best_edited is None and EDITED not in found.worth_more(1)
 
 
+def test_what_is_far_slower_than_the_program_as_it_is_is_not_timed_again() -> None:
+    found = measured()
+    found.runs[SLOW] = {0: run(SLOW, 11.0)}
+    assert found.worth_more(2) == [AS_IS, FAST, SLOW, EDITED]
+    found.runs[SLOW] = {0: run(SLOW, 13.0)}
+    assert found.worth_more(2) == [AS_IS, FAST, EDITED]
+
+
 def test_a_way_that_took_too_long_leaves_the_program_without_a_verdict() -> None:
     found = measured()
     outcome = ProgramOutcome(recording=None, targets=(), measured=found)  # type: ignore[arg-type]
@@ -431,7 +441,9 @@ def test_a_workspace_of_any_depth_is_copied(tmp_path: Path) -> None:
 
 def test_a_run_counts_again_while_nothing_it_depends_on_has_changed(tmp_path: Path) -> None:
     kept = KeptRuns(tmp_path, fresh=False)
-    one = run(EDITED, 2.0, taken={"m.A": (4, 1)}, files=("/w/a.py",))
+    script = tmp_path / "a.py"
+    script.write_text("x = 1")
+    one = run(EDITED, 2.0, taken={"m.A": (4, 1)}, files=(str(script),))
     kept.keep([EDITED, 0, {"a.py": "x = 1"}], one)
     kept.keep([AS_IS, 0, {}], run(AS_IS, 2.0, failed="it ended with 1"))
     again = KeptRuns(tmp_path, fresh=False)
@@ -440,6 +452,8 @@ def test_a_run_counts_again_while_nothing_it_depends_on_has_changed(tmp_path: Pa
     assert again.find([EDITED, 0, {"a.py": "x = 2"}]) is None
     assert again.find([AS_IS, 0, {}]) is None, "what failed is tried again"
     assert KeptRuns(tmp_path, fresh=True).find([EDITED, 0, {"a.py": "x = 1"}]) is None
+    os.utime(script, (time.time() + 9, time.time() + 9))
+    assert again.find([EDITED, 0, {"a.py": "x = 1"}]) is None, "what it imported is newer"
     (tmp_path / "runs.json").write_text("[")
     assert KeptRuns(tmp_path, fresh=False).find([EDITED, 0, {"a.py": "x = 1"}]) is None
 

@@ -60,9 +60,9 @@ class StepCounts:
     def called(self, calls: int, torch: Any) -> None:
         """The outermost module was called so often."""
         is_step = not self._is_marked and not self._steps and not torch.is_grad_enabled()
-        if is_step and self._limit is not None and calls >= CALLS_PER_STEP * self._limit:
-            if self._waited_for_an_optimizer(torch):
-                self._end()
+        is_enough = self._limit is not None and calls >= CALLS_PER_STEP * self._limit
+        if is_step and is_enough and self._waited_for_an_optimizer(torch):
+            self._end()
 
     def _waited_for_an_optimizer(self, torch: Any) -> bool:
         """Or there is none to wait for."""
