@@ -19,7 +19,14 @@ from kernel_lsp.analysis.scripts import Script, is_script
 from kernel_lsp.analysis.silence import Silence, silence
 from kernel_lsp.analysis.slicing import slice_target
 from kernel_lsp.analysis.source import ParsedSource, collector_paused, parse, problem_of
-from kernel_lsp.analysis.targets import FileStructure, TargetDraft, find, launching, structure
+from kernel_lsp.analysis.targets import (
+    FileStructure,
+    TargetDraft,
+    find,
+    launching,
+    named,
+    structure,
+)
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import (
     Analysis,
@@ -40,6 +47,7 @@ __all__ = [
     "analyze",
     "find_target",
     "fingerprint_of",
+    "named_target",
     "page",
     "slice_program",
 ]
@@ -96,6 +104,31 @@ def fingerprint_of(text: str, qualname: str) -> str | None:
 
 def find_target(analysis: Analysis, qualname: str) -> Target | None:
     return next((t for t in analysis.targets if t.qualname == qualname), None)
+
+
+def named_target(snapshot: Snapshot, qualname: str) -> Target | None:
+    """The target of that name, for a name that a recording or an earlier verdict gives: what its
+    file does not show to be a module or to take tensors is found too."""
+    found = find_target(analyze(snapshot), qualname)
+    if found is not None:
+        return found
+    with collector_paused():
+        return _named_target(snapshot.text, qualname)
+
+
+def _named_target(text: str, qualname: str) -> Target | None:
+    file = parse(text)
+    if isinstance(file, ParseProblem):
+        return None
+    try:
+        known, quiet = structure(file), silence(file)
+        draft = named(known, qualname)
+        is_off = quiet.whole_file or (
+            draft is not None and "*" in quiet.for_target(file, draft.node)
+        )
+        return None if draft is None or is_off else _targets(file, known, [draft])[0]
+    except (SyntaxError, RecursionError):
+        return None
 
 
 def _analyze_text(text: str) -> Analysis:

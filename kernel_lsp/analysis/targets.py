@@ -87,6 +87,17 @@ def find(file: ParsedSource, known: FileStructure) -> list[TargetDraft]:
     return list(found.values())
 
 
+def named(known: FileStructure, qualname: str) -> TargetDraft | None:
+    """A class with a ``forward`` or a function, whatever it is made of: what
+    a recording has seen called with tensors, and whose text does not say so."""
+    node = dict(known.definitions).get(qualname)
+    if isinstance(node, ast.ClassDef) and _has_called_forward(node):
+        return TargetDraft(qualname, TargetKind.MODULE, node)
+    if isinstance(node, ast.FunctionDef) and "." not in qualname and not _is_stub(node):
+        return TargetDraft(qualname, TargetKind.FUNCTION, node)
+    return None
+
+
 def launching(known: FileStructure, kernel: str) -> tuple[DefinitionNode, ...]:
     """The functions that launch the kernel; of two with one name the last."""
     nodes = dict(known.definitions)

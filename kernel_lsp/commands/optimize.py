@@ -396,7 +396,7 @@ def _winners(
 def _with(winners: list[Proposal], path: Path, text: str) -> str:
     for winner in winners:
         snapshot = Snapshot(uri=path.absolute().as_uri(), text=text)
-        target = analysis.find_target(analysis.analyze(snapshot), winner.qualname)
+        target = analysis.named_target(snapshot, winner.qualname)
         if target is None or winner.candidate.edit is None:
             continue
         if target.fingerprint == winner.fingerprint or is_installed(
@@ -471,7 +471,7 @@ def _milliseconds(value: float | None) -> str:
 def _after(request: Request, winner: Proposal) -> str:
     """The file as it would be; the edit was placed on this very text when it was judged."""
     snapshot = Snapshot(uri=request.path.absolute().as_uri(), text=request.source.text)
-    target = analysis.find_target(analysis.analyze(snapshot), winner.qualname)
+    target = analysis.named_target(snapshot, winner.qualname)
     assert target is not None and winner.candidate.edit is not None
     return edit.apply_edit(request.source.text, target.span, winner.candidate.edit)
 

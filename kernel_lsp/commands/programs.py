@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from kernel_lsp import offers
 from kernel_lsp.commands import console, guard, journaling, record
@@ -272,12 +272,13 @@ def _markdown(table: Table) -> str:
 
 
 def _targets(found: ProgramOutcome) -> Table:
-    table = Table("share", "target", "by itself", "what was found", title="targets")
+    name = Column("target", overflow="fold")
+    table = Table("share", name, "by itself", "what was found", title="targets")
     for one in found.targets[:SHOWN]:
         speedup = one.proposal.evaluation.speedup if one.proposal else None
         table.add_row(
             f"{one.share:.1%}",
-            f"{one.path.name}::{one.qualname}",
+            f"{one.qualname} in {one.path.name}",
             cards.spread(speedup) if speedup else "",
             _describe_target(one),
         )
@@ -304,7 +305,8 @@ def _where(found: ProgramOutcome, shares: Shares) -> str:
 
 def _ways(measured: MeasuredWays, tokens: float | None) -> Table:
     """``tokens``: of a step."""
-    columns = ["way", "step", "against as it is (99 %)", "memory", "first step"]
+    columns: list[Column | str] = [Column("way", overflow="fold"), "step"]
+    columns += ["against as it is (99 %)", "memory", "first step"]
     if tokens:
         columns.insert(2, "tokens/s")
     table = Table(*columns, title="the program's step")

@@ -99,7 +99,7 @@ async def _one(judging: _JudgingContext, root: Path, path: Path, acceptance: Acc
     if (problem := found.problem) is not None:
         words = f"its file cannot be read: {problem.message} (line {problem.line})"
         return replace(blank, holding=Holding.UNKNOWN, detail=words)
-    target = analysis.find_target(found, acceptance.qualname)
+    target = analysis.named_target(snapshot, acceptance.qualname)
     if target is None:
         return replace(blank, detail=f"the file has no such target any more; delete {file}")
     here = replace(blank, line=text.count("\n", 0, target.name_span.start) + 1)
@@ -130,8 +130,8 @@ async def _one_patch(judging: _JudgingContext, blank: Guarded, found: store.Foun
         if isinstance(now, str):
             remedy = f"optimize it again, or kernel-lsp patches remove {module}"
             return replace(blank, holding=Holding.REVERTED, detail=f"{now}; {remedy}")
-        analyzed = analysis.analyze(Snapshot(uri=now.path.as_uri(), text=now.rewritten))
-        target = analysis.find_target(analyzed, acceptance.qualname)
+        rewritten = Snapshot(uri=now.path.as_uri(), text=now.rewritten)
+        target = analysis.named_target(rewritten, acceptance.qualname)
         if target is None or acceptance.qualname.partition(".")[0] not in found.patch.names:
             return replace(blank, detail=f"its patch module has it no more; delete {blank.file}")
         request = _recorded_call(

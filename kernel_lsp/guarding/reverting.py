@@ -51,7 +51,7 @@ def patch(path: str, before: str, after: str) -> str:
 
 
 def _find(text: str, qualname: str) -> Target | None:
-    return analysis.find_target(analysis.analyze(Snapshot(uri="", text=text)), qualname)
+    return analysis.named_target(Snapshot(uri="", text=text), qualname)
 
 
 def _original(acceptance: Acceptance) -> str | None:

@@ -68,13 +68,14 @@ def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
         where = f"line {found.problem.line}: {found.problem.message}"
         return Outcome(qualname=job.qualname, note=f"the file does not parse ({where})")
     target = analysis.find_target(found, job.qualname)
+    named = target or analysis.named_target(snapshot, job.qualname)
+    if named and (recorded := _recorded_job(job, snapshot, named, data_dir)) is not None:
+        return recorded
     if target is None:
         names = ", ".join(t.qualname for t in found.targets) or "none"
         return Outcome(
             qualname=job.qualname, note=f"there is no such target in the file (found: {names})"
         )
-    if (recorded := _recorded_job(job, snapshot, target, data_dir)) is not None:
-        return recorded
     launcher, known, problems = _workloads(snapshot, target, found, job.folder)
     reached = None
     if all(
@@ -119,7 +120,7 @@ def apply_candidate(prepared: PreparedJob, candidate: Candidate) -> Edited | Non
         return None
     text = edit.apply_edit(prepared.snapshot.text, prepared.target.span, candidate.edit)
     snapshot = replace(prepared.snapshot, text=text)
-    target = analysis.find_target(analysis.analyze(snapshot), prepared.target.qualname)
+    target = analysis.named_target(snapshot, prepared.target.qualname)
     if target is None:
         return None
     if prepared.program.home is not None:

@@ -208,7 +208,9 @@ class ProgramBench:
         if self.is_broken:
             return
         ways = [AS_IS]
-        if variant := composing.fuse_optimizers(self._texts, self._optimizers):
+        variant = composing.fuse_optimizers(self._texts, self._optimizers)
+        is_noticed = self.shares is None or self.shares.would_notice_optimizers(targets.MIN_SHARE)
+        if variant is not None and is_noticed:
             if self._agrees(self._add(variant)):
                 ways.append(ProgramWay(name=variant.name, variant=variant.name))
                 ways += self._compiled(variant, None)

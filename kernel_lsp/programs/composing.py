@@ -134,9 +134,7 @@ def _compose(
     for one in targets:
         original = before.setdefault(one.path, read_source(one.path).text)
         text = texts.get(one.path) or _patch(one, original, workspace)
-        target = analysis.find_target(
-            analysis.analyze(Snapshot(uri=one.path.as_uri(), text=text)), one.qualname
-        )
+        target = analysis.named_target(Snapshot(uri=one.path.as_uri(), text=text), one.qualname)
         if target is None or one.edit is None:
             continue
         try:

@@ -76,8 +76,7 @@ def _label(one: ProgramTarget) -> str:
 
 def _places(one: ProgramTarget, before: str) -> list[tuple[int, int]]:
     """Where a rewrite changes the text by itself."""
-    found = analysis.analyze(Snapshot(uri=one.path.as_uri(), text=before))
-    target = analysis.find_target(found, one.qualname)
+    target = analysis.named_target(Snapshot(uri=one.path.as_uri(), text=before), one.qualname)
     if target is None or one.edit is None:
         return []
     try:

@@ -16,6 +16,8 @@ Name = tuple[str, str]
 """Module and qualified name of a class."""
 MIN_ROOT = 0.02
 """Share from which a module that the program calls itself is one of its roots."""
+MIN_BUSY = 0.95
+"""Share of the step in which a device computes that does not wait for the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,12 @@ class Shares:
 
     def of_kind(self, kind: str) -> float:
         return self._share(row.us for row in self.rows if row.kind == kind)
+
+    def would_notice_optimizers(self, share: float) -> bool:
+        """Whether they take this share of the device's time; or of the host's, for all that is
+        known where the device waits for it."""
+        busy = self.busy
+        return self.of_kind(IN_OPTIMIZER) >= share or (busy is not None and busy < MIN_BUSY)
 
     def within(self, names: Collection[Name]) -> float:
         """What any of these targets holds."""

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from kernel_lsp.analysis import analyze, find_target
+from kernel_lsp.analysis import analyze, find_target, named_target
 from kernel_lsp.records import Analysis, Snapshot, TargetKind
 
 HEAD = "import torch\nfrom torch import nn\nimport triton\nimport triton.language as tl\n"
@@ -70,6 +70,24 @@ def test_modules_whose_bases_come_from_other_files_are_found_by_their_forward() 
         "import package\nclass A(package.Mail):\n    def forward(self, x): return 'torch'\n"
     )
     assert targets(without_torch, head="") == {}
+
+
+def test_a_name_that_is_given_is_found_in_a_file_that_shows_no_torch() -> None:
+    text = """
+class Kernel(Base):
+    def forward(self, x): return x
+class Quiet(Base):  # kernel-lsp: off
+    def forward(self, x): return x
+class Mail:
+    def send(self, x): return x
+def apart(x, y): return x - y
+def declared(x): ...
+"""
+    names = ("Kernel", "Quiet", "Mail", "apart", "declared", "gone")
+    found = {name: named_target(Snapshot(uri="u", text=text), name) for name in names}
+    kinds = {name: target.kind for name, target in found.items() if target is not None}
+    assert kinds == {"Kernel": TargetKind.MODULE, "apart": TargetKind.FUNCTION}
+    assert named_target(Snapshot(uri="u", text="class Kernel(:"), "Kernel") is None
 
 
 def test_functions_are_found_by_annotation_and_by_torch_calls_on_parameters() -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,14 @@ def test_a_target_holds_what_it_calls_and_what_follows_in_the_backward_pass() ->
     assert found.of_kind("optimizer") == pytest.approx(0.15)
     assert found.busy == pytest.approx(0.8)
     assert found.within([NORM, LOSS]) == pytest.approx(0.2)
+
+
+def test_optimizers_that_take_no_time_are_not_fused_unless_the_device_waits() -> None:
+    found = shares()
+    assert found.would_notice_optimizers(0.1) and found.would_notice_optimizers(0.2)
+    busy = replace(found, step_ms=1.0)
+    assert busy.would_notice_optimizers(0.1) and not busy.would_notice_optimizers(0.2)
+    assert not replace(found, device="cpu").would_notice_optimizers(0.2)
 
 
 def test_roots_are_what_the_program_calls_itself_and_blocks_what_they_repeat() -> None:

@@ -15,8 +15,9 @@ from kernel_lsp import analysis
 from kernel_lsp.evaluator import programs
 from kernel_lsp.files import read_source
 from kernel_lsp.pipeline import kept
+from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.programs import recording
-from kernel_lsp.records import Snapshot
+from kernel_lsp.records import Job, Outcome, Snapshot
 from kernel_lsp.rewrite.capture import refusals
 from kernel_lsp.rewrite.capture.inherited import with_forward
 from kernel_lsp.rewrite.capture.tracing import capture
@@ -42,11 +43,24 @@ class Head(nn.Module):
     def bound(self, x):
         return x
 """
+PLAIN = """
+from heads import Head
+
+
+class Doubled(Head):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def apart(x, y):
+    return ((x - y) ** 2).mean()
+"""
 PROGRAM = """
 import torch
 from torch import nn
 from torch.nn import functional as F
 from heads import Head
+from plain import Doubled, apart
 
 
 class Model(Head):
@@ -91,9 +105,9 @@ class Net(nn.Module):
         return self.first(x) + self.second(x)
 
 
-net = Net()
+net, doubled = Net(), Doubled()
 for _ in range(4):
-    net(torch.randn(2, 5, 8)).mean().backward()
+    apart(net(torch.randn(2, 5, 8)), doubled(torch.randn(2, 5, 8))).backward()
 """
 
 
@@ -103,6 +117,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("classes") / "work"
     root.mkdir()
     (root / "heads.py").write_text(HEADS)
+    (root / "plain.py").write_text(PLAIN)
     (root / "main.py").write_text(PROGRAM)
     command, here = (sys.executable, "main.py"), Path.cwd()
     os.chdir(root)
@@ -137,6 +152,20 @@ def test_a_call_is_its_class_s_that_defines_forward(root: Path, recorded: Progra
     names = {recorded.path_of(one).name: recorded.qualname_of(one) for one in recorded.seen}
     assert names["heads.py"] == "Head"
     assert operations(root, "heads.py", "Head") == ["sigmoid", "mul", "relu"]
+
+
+@pytest.mark.parametrize(("name", "counted"), [("Doubled", 3), ("apart", 3)])
+def test_what_a_file_without_torch_computes_is_known_by_its_recording(
+    root: Path, name: str, counted: int
+) -> None:
+    path = root / "plain.py"
+    job = Job(text=PLAIN, path=str(path), qualname=name, folder=str(root))
+    found = prepare(job, str(root.parent / "data"))
+    assert isinstance(found, PreparedJob) and found.target.qualname == name
+    graph = capture(found.program, found.workload, "cpu")
+    assert len([node for node in graph.nodes if node.op == "call_function"]) == counted
+    unrecorded = prepare(job, None)
+    assert isinstance(unrecorded, Outcome) and "no such target" in (unrecorded.note or "")
 
 
 def test_a_layer_with_a_method_of_its_own_is_one_graph(root: Path) -> None:

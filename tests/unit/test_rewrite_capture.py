@@ -7,6 +7,7 @@ from rewrite_helpers import graph_of, module, program, workload
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.evaluator import programs
 from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.rewrite.capture import tracing
 from kernel_lsp.rewrite.capture.tracing import capture
 
 pytestmark = pytest.mark.torch
@@ -23,6 +24,12 @@ def test_operations_stay_at_the_level_a_person_wrote() -> None:
         "layer_norm",
         "gelu",
     ]
+
+
+def test_an_object_that_export_does_not_know_is_named_and_not_quoted() -> None:
+    said = "Unsupported input type <class 'lazy.tensors.Lazy'>. Export only supports pytree"
+    error = tracing._explain("Net", ValueError(said))
+    assert error.cause == "Net is given a Lazy, an object that a graph cannot take"
 
 
 def test_a_hundred_gigabytes_of_input_need_no_memory() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -587,6 +588,7 @@ TRACER = {
     "maximum recursion depth": ("calls itself without end", "run it once to see where"),
 }
 """What torch.export says -> what that means, and the way out."""
+UNKNOWN_INPUT = re.compile(r"Unsupported input type <class '(?:.*\.)?(?P<kind>\w+)'>")
 
 
 def _explain(entry: str, error: BaseException) -> CaptureError:
@@ -608,6 +610,11 @@ def _explain(entry: str, error: BaseException) -> CaptureError:
     for words, (meaning, remedy) in TRACER.items():
         if words in text:
             return CaptureError(f"{entry} {meaning}{where}", remedy)
+    if refused := UNKNOWN_INPUT.search(text):
+        return CaptureError(
+            f"{entry} is given a {refused['kind']}, an object that a graph cannot take",
+            "optimize the modules that it calls, or pass the object's tensors",
+        )
     if any(
         "/triton/runtime/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)
     ):
