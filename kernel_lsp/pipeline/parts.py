@@ -1,13 +1,16 @@
 """A module that cannot be one graph: the parts of it that can, each judged in the whole.
 
 `outcome_of_parts` asks the engine where the module breaks, searches its largest parts one after
-another and gives the best that was found; the outcome names every break. A part's rewrite edits
-its statements alone; reference, baselines and candidate are the whole module, so that nothing is
-claimed that a user would not have."""
+another and gives the best that was found; the outcome names every break. Rewrites of several parts
+that are each faster are joined and judged once more. A part's rewrite edits its statements alone;
+reference, baselines and candidate are the whole module, so that nothing is claimed that a user
+would not have."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import hashlib
+import textwrap
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from kernel_lsp import phases
@@ -16,15 +19,18 @@ from kernel_lsp.errors import CaptureError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.pipeline import kept
 from kernel_lsp.pipeline.opened import JobBench, engine_of
-from kernel_lsp.pipeline.prepare import PreparedJob
-from kernel_lsp.pipeline.tournament import Report
-from kernel_lsp.records import Outcome, Progress, TargetKind
+from kernel_lsp.pipeline.prepare import PreparedJob, apply_candidate
+from kernel_lsp.pipeline.tournament import Report, Tournament
+from kernel_lsp.records import Candidate, Outcome, Progress, Proposal, TargetKind, rank
+from kernel_lsp.rewrite import joining
 from kernel_lsp.rewrite.client import Surveyed
 
 MAX_PARTS = 3
 """Parts of one module that are searched."""
 Optimize = Callable[[PreparedJob], Awaitable[Outcome]]
 """Search one part."""
+Judge = Callable[[Candidate], Awaitable[Proposal]]
+"""Judge one candidate in full."""
 
 
 def may_have_parts(prepared: PreparedJob) -> bool:
@@ -71,7 +77,58 @@ async def outcome_of_parts(
     if not found:
         note = f"{whole.cause}; no run of its statements can be one graph"
         return Outcome(qualname=name, note=note, breaks=surveyed.breaks)
-    return _together(found, whole, surveyed)
+    tournament = Tournament(
+        prepared=prepared,
+        probe=bench.probe,
+        device=bench.device,
+        settings=settings,
+        judge=gate.evaluate,
+        report=report,
+    )
+    return await with_joined(prepared, _together(found, whole, surveyed), found, tournament.in_full)
+
+
+async def with_joined(
+    prepared: PreparedJob, best: Outcome, found: Sequence[Outcome], judge: Judge
+) -> Outcome:
+    """``best``, with the rewrite that joins those of all parts that are faster, if that is better
+    still. ``found``: the outcomes of all parts."""
+    gaining = [one for one in found if one.best is not None and not one.best.candidate.compiles]
+    candidate = join_candidates(prepared, [one.best.candidate for one in gaining if one.best])
+    if candidate is None:
+        return best
+    proposals = tuple(sorted((await judge(candidate), *best.proposals), key=rank))
+    is_first = proposals[0].candidate.id == candidate.id
+    parts = [one.part for one in gaining if one.part is not None and one.part != best.part]
+    return replace(best, proposals=proposals, joined=tuple(parts) if is_first else ())
+
+
+def join_candidates(prepared: PreparedJob, parts: Sequence[Candidate]) -> Candidate | None:
+    """One candidate with the edits of several parts; None: there are fewer than two, or they do
+    not go together."""
+    edits = [one.edit for one in parts if one.edit is not None]
+    if len(edits) < 2:
+        return None
+    text, span = prepared.snapshot.text, prepared.target.span
+    begin = text.rfind("\n", 0, span.start) + 1
+    edit = joining.join(textwrap.dedent(text[begin : span.end]), edits)
+    if edit is None:
+        return None
+    made = replace(
+        parts[0],
+        edit=edit,
+        steps=tuple(step for one in parts for step in one.steps),
+        proofs=tuple(dict.fromkeys(proof for one in parts for proof in one.proofs)),
+        summary="; ".join(dict.fromkeys(one.summary for one in parts)),
+        caveats=tuple(dict.fromkeys(caveat for one in parts for caveat in one.caveats)),
+        uses_triton=any(one.uses_triton for one in parts),
+    )
+    after = apply_candidate(prepared, made)
+    if after is None:
+        return None
+    program = after.program
+    number = hashlib.sha256(f"{program.entry}\0{program.source}".encode()).hexdigest()[:16]
+    return replace(made, id=number, program=program.source, entry=program.entry)
 
 
 def is_replayed(prepared: PreparedJob) -> bool:

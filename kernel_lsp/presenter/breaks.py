@@ -38,7 +38,10 @@ def headline(outcome: Outcome) -> str:
     places = "one place breaks it" if count == 1 else f"{count} places break it"
     part = outcome.part
     where = ""
-    if part is not None:
+    if part is not None and outcome.joined:
+        parts = sorted((part, *outcome.joined), key=lambda one: one.first)
+        where = f"; {', '.join(one.words for one in parts)} are rewritten by themselves"
+    elif part is not None:
         verb = (
             "is looked at by itself" if part.first == part.last else "are looked at by themselves"
         )

@@ -92,6 +92,8 @@ class Outcome:
     """Where the target cannot be one graph, each once; empty: it is one."""
     part: Part | None = None
     """The statements that were rewritten, where the target as a whole cannot be."""
+    joined: tuple[Part, ...] = ()
+    """Further statements whose rewrites are in the best proposal."""
     search: SearchSummary | None = None
     """None: only the quick search ran."""
     offered: Offered | None = None
