@@ -94,6 +94,18 @@ class Twice(nn.Module):
         return torch.cos(x)
 
 
+class Metric(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.defaults = ()
+
+    def __hash__(self):
+        return hash(self.defaults)
+
+    def forward(self, x):
+        return x.mean()
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -105,9 +117,10 @@ class Net(nn.Module):
         return self.first(x) + self.second(x)
 
 
-net, doubled = Net(), Doubled()
+net, doubled, metric = Net(), Doubled(), Metric()
 for _ in range(4):
     apart(net(torch.randn(2, 5, 8)), doubled(torch.randn(2, 5, 8))).backward()
+    metric(torch.randn(8))
 """
 
 
@@ -175,6 +188,15 @@ def test_a_layer_with_a_method_of_its_own_is_one_graph(root: Path) -> None:
 def test_what_a_function_defines_opens_with_what_holds_it(root: Path) -> None:
     """Its class is kept by value, and not with what watched it while it was recorded."""
     assert {"tanh", "exp", "cos"} <= set(operations(root, "main.py", "Net"))
+
+
+def test_an_instance_that_has_no_hash_while_it_is_made_is_recorded(
+    root: Path, recorded: ProgramRecording
+) -> None:
+    (metric,) = [one for one in recorded.seen if recorded.qualname_of(one) == "Metric"]
+    assert metric["calls"] == 4
+    written = running.default_path(root, (sys.executable, "main.py")).read_text()
+    assert "some calls are only counted" not in written
 
 
 def test_of_two_classes_of_one_name_only_the_one_of_the_text_is_recorded(

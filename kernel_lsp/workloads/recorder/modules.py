@@ -42,7 +42,7 @@ class _Modules:
         self.torch, self.recording = torch, recording
         self.sites: dict[type, CallSite | None] = {}
         """None: of no interest."""
-        self.made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.made = _ByIdentity()
         """Module -> specs of its constructor's arguments, None where one cannot be told."""
         self.last_made: dict[type, list[Any]] = {}
         """What is taken for copies, where all that was constructed was alike."""
@@ -206,7 +206,7 @@ class _Modules:
         if self.site_of(type(module)) is None:
             return
         found = self._arguments(module, sys._getframe(2))
-        self.made[module] = found
+        self.made.set(module, found)
         known = self.last_made.setdefault(type(module), [])
         if found not in known and len(known) < 2:
             known.append(found)
@@ -245,9 +245,30 @@ class _Modules:
         if target_class(type(module)) is not written_class(type(module)):
             return None
         if module in self.made:
-            return cast("list[dict[str, Any]] | None", self.made[module])
+            return cast("list[dict[str, Any]] | None", self.made.get(module))
         known = self.last_made.get(type(module), [])
         return known[0] if len(known) == 1 else None
+
+
+class _ByIdentity:
+    """What is known of live objects, whose own hash and equality may do anything, or fail while
+    they are being made."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+    def __contains__(self, one: Any) -> bool:
+        found = self._known.get(id(one))
+        return found is not None and found[0]() is one
+
+    def get(self, one: Any) -> Any:
+        """None: nothing, or None itself."""
+        return self._known[id(one)][1] if one in self else None
+
+    def set(self, one: Any, value: Any) -> None:
+        number = id(one)
+        gone = weakref.ref(one, lambda _: self._known.pop(number, None))
+        self._known[number] = (gone, value)
 
 
 class _ObservedCall(Look):
