@@ -27,12 +27,18 @@ from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.measuring import AS_IS, MeasuredWays
 from kernel_lsp.programs.optimizing import ProgramOutcome
-from kernel_lsp.programs.shares import IN_OPTIMIZER, OTHER, Shares
+from kernel_lsp.programs.shares import IN_OPTIMIZER, Shares
 from kernel_lsp.programs.stepping import ProgramWay
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Interval, Job, ProgramOffer
 
 SHOWN = 20
+MUCH = 0.3
+"""Share of the step that no target holds, from which it is said how it can be one."""
+NO_TARGET = (
+    "; what other methods than forward compute (a training_step, a loss) is no target: a module or "
+    "a function of its own for it would be one"
+)
 
 
 def optimize(
@@ -299,7 +305,7 @@ def _where(found: ProgramOutcome, shares: Shares) -> str:
     return (
         f"{found.covered or 0:.0%} of the step's time was opened and timed; optimizers take"
         f" {shares.of_kind(IN_OPTIMIZER):.1%}, what no target holds "
-        f"{shares.of_kind(OTHER):.1%}{busy}"
+        f"{shares.of_nobody:.1%}{busy}{NO_TARGET if shares.of_nobody > MUCH else ''}"
     )
 
 
@@ -462,5 +468,5 @@ def _shares(shares: Shares) -> dict[str, Any]:
         "total_us": shares.total_us,
         "busy": shares.busy,
         "optimizer": shares.of_kind(IN_OPTIMIZER),
-        "other": shares.of_kind(OTHER),
+        "other": shares.of_nobody,
     }

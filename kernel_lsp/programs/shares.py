@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_lsp.workloads.recorder.profiling import IN_OPTIMIZER, OTHER
+from kernel_lsp.workloads.recorder.profiling import IN_OPTIMIZER
 
 Name = tuple[str, str]
 """Module and qualified name of a class."""
@@ -71,6 +71,12 @@ class Shares:
     def of_kind(self, kind: str) -> float:
         return self._share(row.us for row in self.rows if row.kind == kind)
 
+    @property
+    def of_nobody(self) -> float:
+        """What neither a target nor an optimizer holds, its backward pass included."""
+        free = (row.us for row in self.rows if not row.ranges and row.kind != IN_OPTIMIZER)
+        return self._share(free)
+
     def would_notice_optimizers(self, share: float) -> bool:
         """Whether they take this share of the device's time; or of the host's, for all that is
         known where the device waits for it."""
@@ -121,4 +127,4 @@ def _names(ranges: list[list[str]]) -> tuple[Name, ...]:
     return tuple((module, qualname) for module, qualname in ranges)
 
 
-__all__ = ["IN_OPTIMIZER", "OTHER", "Name", "ShareRow", "Shares"]
+__all__ = ["IN_OPTIMIZER", "Name", "ShareRow", "Shares"]

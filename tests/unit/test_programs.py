@@ -58,6 +58,7 @@ def test_a_target_holds_what_it_calls_and_what_follows_in_the_backward_pass() ->
     assert found.of_target(BLOCK) == pytest.approx(0.55)
     assert found.of_target(NORM) == pytest.approx(0.1)
     assert found.of_kind("optimizer") == pytest.approx(0.15)
+    assert found.of_nobody == pytest.approx(0.05)
     assert found.busy == pytest.approx(0.8)
     assert found.within([NORM, LOSS]) == pytest.approx(0.2)
 

@@ -70,6 +70,54 @@ def test_a_profiled_step_is_shared_out_to_targets_and_the_optimizer(root: Path) 
     assert str(root / "train.py") in run.files, "by its own place, not that of the copy"
 
 
+CLOSURE = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+def closure():
+    optimizer.zero_grad()
+    big = torch.rand(600, 600)
+    loss = net(torch.rand(4, 4)).sum() + (big @ big).sum()
+    loss.backward()
+    return loss
+
+
+for step in range(20):
+    HOW
+"""
+
+
+@pytest.mark.parametrize("how", ["optimizer.step(closure)", "optimizer.step(closure=closure)"])
+def test_what_an_optimizer_s_closure_computes_is_not_the_optimizer_s(root: Path, how: str) -> None:
+    """Lightning trains so."""
+    net = ("__main__", "Net")
+    run = steps_of(
+        root,
+        {root / "train.py": CLOSURE.replace("HOW", how)},
+        Clock(roots=(net,), kind="optimizer"),
+        steps=4,
+        profiled=[list(net)],
+    )
+    assert run.failed is None and run.profile is not None
+    found = bench.Shares.of(run.profile, run.step_ms)
+    assert found.of_nobody > 0.5 > found.of_kind("optimizer") > 0.0
+    assert found.of_target(net) > 0.0
+
+
 @pytest.mark.parametrize(
     "leave",
     [

@@ -26,6 +26,8 @@ ACCUMULATE = "AccumulateGrad"
 OPTIMIZER = "kernel-lsp: optimizer"
 """Name of the range of an optimizer's step: PyTorch's own is still open when its hooks are
 called."""
+CLOSURE = "kernel-lsp: closure"
+"""Of what an optimizer calls within its step: forward and backward pass."""
 OTHER, IN_OPTIMIZER = "other", "optimizer"
 
 
@@ -74,11 +76,24 @@ class ProfilerRun:
 
         return ranged
 
-    def begin_optimizer(self) -> None:
-        """Before an optimizer's step."""
-        if self._profiler is not None:
-            self._optimizer = self._torch.profiler.record_function(OPTIMIZER)
-            self._optimizer.__enter__()
+    def begin_optimizer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Before an optimizer's step; returns the arguments that it is to have, where it was given
+        a closure. None: those that it has."""
+        if self._profiler is None:
+            return None
+        in_range = self._torch.profiler.record_function
+        self._optimizer = in_range(OPTIMIZER)
+        self._optimizer.__enter__()
+        own, *rest = args
+        closure = kwargs.get("closure", rest[0] if rest else None)
+        if not callable(closure):
+            return None
+
+        def ranged() -> Any:
+            with in_range(CLOSURE):
+                return closure()
+
+        return ((own,), {**kwargs, "closure": ranged}) if not rest else ((own, ranged), kwargs)
 
     def end_optimizer(self) -> None:
         """After it."""
@@ -163,8 +178,8 @@ def _place(event: Any, made_by: dict[tuple[int, int], list[Any]]) -> tuple[tuple
     if ranges := _ranges(event):
         return ranges, "backward" if node else "forward"
     if node is None:
-        is_optimizer = any(one.name == OPTIMIZER for one in _chain(event))
-        return (), IN_OPTIMIZER if is_optimizer else OTHER
+        around = [one.name for one in _chain(event) if one.name in (OPTIMIZER, CLOSURE)]
+        return (), IN_OPTIMIZER if around[:1] == [OPTIMIZER] else OTHER
     if ACCUMULATE in node.name:
         return (), "backward"
     makers = made_by.get((node.fwd_thread, node.sequence_nr), ())

@@ -214,15 +214,15 @@ class Steps:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _before_step(self, optimizer: Any, *_: Any) -> None:
+    def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Returns what a hook may: other arguments of the step, or None."""
         self._optimizers.setdefault(self._numbers.number(optimizer), _variant(optimizer))
         if self.given.get("check"):
             groups = [
                 parameter for group in optimizer.param_groups for parameter in group["params"]
             ]
             self._digest([p.grad for p in groups if p.grad is not None])
-        if self._profile is not None:
-            self._profile.begin_optimizer()
+        return self._profile.begin_optimizer(args, kwargs) if self._profile is not None else None
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if self._profile is not None:
