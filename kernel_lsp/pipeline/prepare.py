@@ -68,8 +68,7 @@ def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
         where = f"line {found.problem.line}: {found.problem.message}"
         return Outcome(qualname=job.qualname, note=f"the file does not parse ({where})")
     target = analysis.find_target(found, job.qualname)
-    named = target or analysis.named_target(snapshot, job.qualname)
-    if named and (recorded := _recorded_job(job, snapshot, named, data_dir)) is not None:
+    if (recorded := _recorded_job(job, snapshot, target, data_dir)) is not None:
         return recorded
     if target is None:
         names = ", ".join(t.qualname for t in found.targets) or "none"
@@ -131,11 +130,14 @@ def apply_candidate(prepared: PreparedJob, candidate: Candidate) -> Edited | Non
 
 
 def _recorded_job(
-    job: Job, snapshot: Snapshot, target: Target, data_dir: str | None
+    job: Job, snapshot: Snapshot, target: Target | None, data_dir: str | None
 ) -> PreparedJob | None:
-    """The target as a recorded program called it; None where a workload is written, or nothing was
-    recorded."""
-    if data_dir is None or workloads.is_written(snapshot, target, job.folder):
+    """The target as a recorded program called it, also where the text alone does not show it; None
+    where a workload is written, or nothing was recorded."""
+    if data_dir is None:
+        return None
+    target = target or analysis.named_target(snapshot, job.qualname)
+    if target is None or workloads.is_written(snapshot, target, job.folder):
         return None
     call = kept.find_call(Path(job.path).absolute(), job.text, target, Path(data_dir))
     if call is None:

@@ -565,7 +565,7 @@ def test_ctrl_c_ends_a_timed_run_at_once_and_its_process(root: Path) -> None:
     async def measured() -> None:
         steps_of(root, {root / "train.py": sleeps}, timeout_s=60.0)
 
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT))
     begun = time.monotonic()
     timer.start()
     with pytest.raises(KeyboardInterrupt), asyncio.Runner() as runner:
