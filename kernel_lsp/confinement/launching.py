@@ -204,11 +204,9 @@ def _options(order: confine.Order) -> list[str]:
             options += ["--ro-bind", path, path]
     options += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
     if os.geteuid() == 0:
-        options += [
-            part
-            for path in mounts.only_root_reads("/etc")
-            for part in ("--ro-bind", "/dev/null", path)
-        ]
+        for path in mounts.only_root_reads("/etc"):
+            empty = ["--tmpfs"] if os.path.isdir(path) else ["--ro-bind", "/dev/null"]
+            options += [*empty, path]
     writable = {*view.writable, *map(os.path.realpath, view.writable)}
     for path in sorted({*mounts.list_mounts(view), *view.hidden}, key=lambda path: path.count("/")):
         if path in view.hidden:

@@ -119,10 +119,15 @@ def apply_candidate(prepared: PreparedJob, candidate: Candidate) -> Edited | Non
         return None
     text = edit.apply_edit(prepared.snapshot.text, prepared.target.span, candidate.edit)
     snapshot = replace(prepared.snapshot, text=text)
-    target = analysis.named_target(snapshot, prepared.target.qualname)
+    name, is_recorded = prepared.target.qualname, prepared.program.home is not None
+    target = (
+        analysis.named_target(snapshot, name)
+        if is_recorded
+        else analysis.find_target(analysis.analyze(snapshot), name)
+    )
     if target is None:
         return None
-    if prepared.program.home is not None:
+    if is_recorded:
         program = replace(prepared.program, source=text, part=None)
         return Edited(fingerprint=target.fingerprint, program=program)
     program = _program(snapshot, target, prepared.program.launcher, prepared.reached)

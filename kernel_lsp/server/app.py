@@ -366,7 +366,8 @@ class KernelServer(LanguageServer):
             return
         await self._remember(document.folder)
         unknown = self._unknown_targets(document)
-        if not unknown or not self.trusted:
+        is_closed = self.session.documents.get(uri) is not document
+        if is_closed or not unknown or not self.trusted:
             return
         settings = self.settings(document.folder)
         answer = self.consents.answer(document.folder, setting=settings.consent)
@@ -382,7 +383,8 @@ class KernelServer(LanguageServer):
         for target, outcome in zip(unknown, outcomes, strict=True):
             if outcome is not None:
                 self.session.learn(target.fingerprint, outcome)
-        if any(outcome is not None for outcome in outcomes):
+        is_closed = self.session.documents.get(uri) is not document
+        if not is_closed and any(outcome is not None for outcome in outcomes):
             self.record(self.session.observe(uri, "open"))
             self.republish(uri)
 

@@ -374,11 +374,6 @@ def test_tiny_tensors_promise_nothing():
     assert [match.benefit for match in found] == [0.0]
 
 
-def test_random_dropout_is_never_fused():
-    source = program("F.dropout(x * 2, 0.5, training=True) + y", NORMAL)
-    assert all("dropout" not in match.label for match in matches(source, "fused-pointwise")[1])
-
-
 def test_a_number_that_is_the_batch_pins_the_batch():
     """kl_div divides by the batch: the kernel holds that number, so the guard must hold the
     size."""

@@ -588,7 +588,7 @@ TRACER = {
     "maximum recursion depth": ("calls itself without end", "run it once to see where"),
 }
 """What torch.export says -> what that means, and the way out."""
-UNKNOWN_INPUT = re.compile(r"Unsupported input type <class '(?:.*\.)?(?P<kind>\w+)'>")
+UNKNOWN_INPUT = re.compile(r"Unsupported input type <class '(?P<path>[^']{1,200})'>")
 
 
 def _explain(entry: str, error: BaseException) -> CaptureError:
@@ -612,7 +612,7 @@ def _explain(entry: str, error: BaseException) -> CaptureError:
             return CaptureError(f"{entry} {meaning}{where}", remedy)
     if refused := UNKNOWN_INPUT.search(text):
         return CaptureError(
-            f"{entry} is given a {refused['kind']}, an object that a graph cannot take",
+            f"{entry} is given a {refused['path'].rpartition('.')[2]}, an object that a graph cannot take",
             "optimize the modules that it calls, or pass the object's tensors",
         )
     if any(
