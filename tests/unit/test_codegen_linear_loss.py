@@ -58,8 +58,8 @@ def test_gradients_of_gradients(trainer) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("settings", ["", ", reduction='sum', label_smoothing=0.1"])
 def test_float16_waits_for_the_scale_of_the_loss(trainer, settings, bias) -> None:
-    """4096 rows of 13 classes: a gradient of 1 / 4096 / 4096 is no number of float16 until the
-    loss is scaled."""
+    """A small probability over many rows is no number of float16 until the loss is scaled, so the
+    gradient of the loss is there before gradients of logits are rounded."""
     loss = f"F.cross_entropy(self.head(x).float(), y{settings}) * 1024"
     after = agrees(trainer, head(loss, rows="40", dtype="float16", bias=bias), SKILL)
     assert "grad_out / count" in after
@@ -71,11 +71,9 @@ def test_rows_in_pieces_agree(trainer) -> None:
     opened = session(source, SKILL)
     (found,) = opened.rewrites[SKILL].match(opened.graph)
     assert found.data["parameters"]["PIECES"] == [1, 4, 16, 0]
-    graph = opened.graph.copy()
-    opened.rewrites[SKILL].apply(graph, found, {"PIECES": 4, "BLOCK_SIZE": 64, "num_warps": 4})
-    (kernel,) = graph.generated
-    replies = trainer.ask(before=source, after=_with_pieces(opened, found), twice=False)
-    assert "torch.zeros(weight.shape, dtype=torch.float32" in kernel.definitions
+    after = _with_pieces(opened, found)
+    replies = trainer.ask(before=source, after=after, twice=False)
+    assert "torch.zeros(weight.shape, dtype=torch.float32" in after
     for ours, eager in zip(replies["ours"], replies["eager"], strict=True):
         assert ours <= 2 * eager + 2**-6
 
