@@ -252,8 +252,12 @@ class KernelServer(LanguageServer):
             return
         self.publish(uri)
         await self._recall(uri)
-        if document.snapshot is snapshot:
+        if document.snapshot is snapshot and self._is_open(document):
             self.on_analyzed(uri)
+
+    def _is_open(self, document: Document) -> bool:
+        """Whether it is still this document that the editor shows; what waits must ask again."""
+        return self.session.documents.get(document.snapshot.uri) is document
 
     async def _find_workloads(self, document: Document, snapshot: Snapshot) -> bool:
         """Target by target, so that a newer text is never kept waiting. False: there is one."""
@@ -366,8 +370,7 @@ class KernelServer(LanguageServer):
             return
         await self._remember(document.folder)
         unknown = self._unknown_targets(document)
-        is_closed = self.session.documents.get(uri) is not document
-        if is_closed or not unknown or not self.trusted:
+        if not self._is_open(document) or not unknown or not self.trusted:
             return
         settings = self.settings(document.folder)
         answer = self.consents.answer(document.folder, setting=settings.consent)
@@ -383,8 +386,7 @@ class KernelServer(LanguageServer):
         for target, outcome in zip(unknown, outcomes, strict=True):
             if outcome is not None:
                 self.session.learn(target.fingerprint, outcome)
-        is_closed = self.session.documents.get(uri) is not document
-        if not is_closed and any(outcome is not None for outcome in outcomes):
+        if self._is_open(document) and any(outcome is not None for outcome in outcomes):
             self.record(self.session.observe(uri, "open"))
             self.republish(uri)
 
