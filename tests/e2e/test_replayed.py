@@ -73,6 +73,7 @@ def test_a_program_that_asks_the_network_is_refused_with_that_reason(tmp_path: P
         done = optimize(folder)
     finally:
         server.shutdown()
+        server.server_close()
     said = " ".join(f"{done.stderr} {done.stdout}".split())
     assert "asks the network before that call" in said, said
     assert "keep what it loads in files of the workspace" in said
