@@ -3,7 +3,7 @@ the gate.
 
     PYTHONPATH=. python3 benchmarks/idle.py --device cuda --seconds 90 --out idle-h200-DATE.json
 
-The model is the tests' scripted server (tests/unit/scripted_model.py): 8 replies in flight, 2 s
+The model is the tests' scripted server (tests/helpers/scripted_model.py): 8 replies in flight, 2 s
 each, every one a call drawn from its schema. Printed: the share of the time between the first and
 the last judgement in which none was under way although a candidate waited for one (the bar: under
 10 %), the same whether or not one waited, and how busy the driver says that the device was (NVML,
@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
 
 from scripted_model import Say, ScriptedModel
 

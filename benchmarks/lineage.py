@@ -34,7 +34,7 @@ from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import lineages as presenting
 from kernel_lsp.records import Interval, Job, Judgement, Lineage
 from kernel_lsp.workloads import pragma
-from trainer import timed_tasks
+from trainer.tasks import timed_tasks
 
 EXPERTS = Path(__file__).resolve().parent / "experts"
 SMALL = {

@@ -13,7 +13,7 @@ families are drawn.
 The policy is a ridge regression, the smallest that learns from plans at all: ln(speedup) less its
 task's mean, on which skills a plan uses, on which operators and with which parameters. So this says
 what sessions on modules are worth to a policy that sees steps, on one device; not what a larger one
-would make of them. Not covered: the journal (tests/unit/test_trainer_sessions.py), what people
+would make of them. Not covered: the journal (tests/unit/trainer/test_trainer_sessions.py), what people
 keep, plans that nobody recorded."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from statistics import fmean
 import numpy as np
 
 from kernel_lsp.records import Json
-from trainer.intervals import of_groups
+from trainer.data.intervals import of_groups
 
 RESULTS = Path(__file__).parent / "results"
 SESSIONS, DEALS, JUDGED = 500, 20, 4

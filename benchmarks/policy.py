@@ -3,7 +3,7 @@ child.
 
     python benchmarks/policy.py                      a random model of the shipped size
     python benchmarks/policy.py --model FOLDER       a checkpoint
-    … --kernels DIR      a policy for Triton kernels, on those of trainer.generated_kernels
+    … --kernels DIR      a policy for Triton kernels, on those of trainer.tasks.generated_kernels
     python benchmarks/policy.py --out FILE           also as text to keep
 
 A suggestion: a whole first course for a program of benchmarks/tasks (skills selected, steps named
@@ -51,7 +51,7 @@ from kernel_lsp.records import (
     WorkloadOrigin,
 )
 from kernel_lsp.rewrite.client import Engine
-from trainer import tasks
+from trainer.tasks import task_suites
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 BAR_MS, BAR_MEMORY_MB, BAR_DISK_MB = 150.0, 300.0, 60.0
@@ -76,7 +76,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--kernels", type=Path, help="a folder of trainer.generated_kernels")
+    parser.add_argument("--kernels", type=Path, help="a folder of trainer.tasks.generated_kernels")
     parser.add_argument("--tasks", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
@@ -190,7 +190,7 @@ async def of_kernel(
 ) -> list[Suggestion]:
     """The same for a file with one Triton kernel; what the policy is not asked for is the engine's
     time."""
-    (task,) = (one for one in tasks.load(file.parent).tasks if one.path == file)
+    (task,) = (one for one in task_suites.load(file.parent).tasks if one.path == file)
     capture = await engine.open(task.program, task.workload, "cuda", skills)
     found = []
     for _ in range(rounds):

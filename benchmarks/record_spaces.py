@@ -38,8 +38,8 @@ from kernel_lsp.pipeline.opened import JobBench, Opened, open_target
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import Candidate, Job, Json, Step
 from kernel_lsp.rewrite.choices import free_parameters
-from trainer import timed_tasks
-from trainer.timed_tasks import TableRecording
+from trainer.tasks import timed_tasks
+from trainer.tasks.timed_tasks import TableRecording
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 SMALLEST, LARGEST = 40, 400

@@ -35,7 +35,7 @@ from benchmarks.search import Point, Space, drawn, newest, replayed, spaces
 from kernel_lsp.records import Archive, Attempt, Context, Json, Move
 from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.fitness import speed
-from trainer.intervals import interval
+from trainer.data.intervals import interval
 
 BUDGETS, SEEDS = (4, 8, 16), 20
 MAX_ASKED = 40

@@ -27,10 +27,11 @@ from typing import Any
 
 import torch
 
-from trainer import models, sft
-from trainer.batches import Example
+from trainer import sft
+from trainer.algorithms.batches import Example
+from trainer.algorithms.training import TrainingRun
 from trainer.config import Hardware, ModelConfig, Optimizer, Recipe, Sft
-from trainer.training import TrainingRun
+from trainer.policies import models
 
 SIZES = {
     "tiny": ModelConfig(

@@ -43,7 +43,7 @@ from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.models.store import PolicyStore
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
-from trainer import timed_tasks
+from trainer.tasks import timed_tasks
 
 FOLDER = Path(__file__).resolve().parent / "triton"
 OURS = (FOLDER.parent, FOLDER.parents[1], Path())

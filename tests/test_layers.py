@@ -337,3 +337,12 @@ def test_the_map_names_every_part_of_the_package() -> None:
     assert not missing, f"kernel_lsp/ARCHITECTURE.md has no link to {missing}"
     gone = [name for name in re.findall(r"\]\(([\w./-]+)\)", page) if not (package / name).exists()]
     assert not gone, f"kernel_lsp/ARCHITECTURE.md links to what is not there: {gone}"
+
+
+def test_unit_tests_lie_where_the_code_lies() -> None:
+    """A folder of unit tests is one of the code's: of the product, or a top folder of its own."""
+    unit = ROOT / "tests" / "unit"
+    folders = {p.relative_to(unit) for p in unit.rglob("*") if p.is_dir() and list(p.glob("*.py"))}
+    assert [
+        f for f in folders if not any((top / f).is_dir() for top in (ROOT / "kernel_lsp", ROOT))
+    ] == []

@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from kernel_lsp.errors import ConfigError
-from trainer.papers import with_paper
+from trainer.algorithms.papers import with_paper
 
 CHECKED = ConfigDict(extra="forbid")
 
@@ -102,7 +102,7 @@ class World:
     """Folder of tasks (Model and get_inputs, from the recipe's folder) that are rolled out as the
     product rolls them out: its prompts, tools, feedback and gate (live.py)."""
     shown: tuple[str, ...] = ()
-    """Measured plans in the compact form (trainer.plan_data), for model.words = "compact"."""
+    """Measured plans in the compact form (trainer.policies.plan_data), for model.words = "compact"."""
     orders: int = Field(default=0, ge=0, le=100)
     """Of ``shown``: in how many more orders than the ranked one a task's sites are told in
     training."""
@@ -155,7 +155,7 @@ class Rl:
     rollouts: int = Field(default=4, ge=1, le=256)
     """Per scheme."""
     parents: tuple[str, ...] = ()
-    """Stored parents (trainer.parents), files or patterns from the recipe's folder: each draw is
+    """Stored parents (trainer.rollouts.parents), files or patterns from the recipe's folder: each draw is
     ``rollouts`` fresh samples of one turn from one of them, instead of rollouts of a task from its
     start."""
     turns: int = Field(default=3, ge=1, le=64)
@@ -388,7 +388,7 @@ def _about_judging(recipe: Recipe, rl: Rl) -> Iterator[str]:
         return
     if recipe.model.words == "compact" and not world.shown:
         yield (
-            'model.words is "compact", whose rollouts need world.shown (made by trainer.plan_data)'
+            'model.words is "compact", whose rollouts need world.shown (made by trainer.policies.plan_data)'
         )
     if pool == "table":
         if not (world.tables or world.synthetic or world.shown):

@@ -20,18 +20,20 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import config, judging, spaces
+from trainer import config
 from trainer.config import Recipe
-from trainer.generation import Generator, LocalSampler
-from trainer.intervals import ratios
-from trainer.judge import Case
-from trainer.judging import Apart, JudgePool, Table
-from trainer.records import Tally
-from trainer.spaces import Point, RecordedSpace
-from trainer.worlds import TableWorld
+from trainer.data.intervals import ratios
+from trainer.data.records import Tally
+from trainer.rollouts import judging
+from trainer.rollouts.generation import Generator, LocalSampler
+from trainer.rollouts.judge import Case
+from trainer.rollouts.judging import Apart, JudgePool, Table
+from trainer.rollouts.worlds import TableWorld
+from trainer.tasks import spaces
+from trainer.tasks.spaces import Point, RecordedSpace
 
 if TYPE_CHECKING:
-    from trainer.training import TrainingRun
+    from trainer.algorithms.training import TrainingRun
 
 NO_WORLD = TableWorld(())
 NEAR = 0.95
@@ -72,7 +74,7 @@ def pool_of(recipe: Recipe, *known: TableWorld) -> JudgePool:
 def sampler_of(recipe: Recipe, run: TrainingRun) -> Generator:
     settings = recipe.rollouts
     if settings.engine == "vllm":
-        from trainer.serving import Served
+        from trainer.rollouts.serving import Served
 
         return Served(run.model.config, run.tokenizer, run.folder / "served", settings, recipe.seed)
     return LocalSampler(
@@ -220,7 +222,9 @@ def run(recipe: Recipe, options: argparse.Namespace) -> int:
 
 def _dialogs(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
     """In the compact form, on measured plans."""
-    from trainer import checkpoints, models, plan_values, ranking, rl_tasks
+    from trainer.algorithms import checkpoints
+    from trainer.policies import models, plan_values, ranking
+    from trainer.rollouts import rl_tasks
 
     _, held_out = rl_tasks.plans_of(recipe)
     if not held_out:
@@ -250,7 +254,8 @@ def _dialogs(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[s
 
 
 def _table(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
-    from trainer import checkpoints, models
+    from trainer.algorithms import checkpoints
+    from trainer.policies import models
 
     _, held_out = worlds_of(recipe, Tally())
     if not held_out.names:
@@ -271,7 +276,7 @@ def _table(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str
 
 def newest(recipe: Recipe) -> Path:
     """Raises ConfigError when the recipe was never run."""
-    from trainer import checkpoints
+    from trainer.algorithms import checkpoints
 
     for kind in ("rl", "sft"):
         if places := checkpoints.find_checkpoints(Path(recipe.output, recipe.name, kind)):

@@ -20,12 +20,13 @@ from typing import Any
 
 from kernel_lsp import __version__
 from kernel_lsp.errors import KernelLspError
-from trainer import datasets, parquet, rollouts, tasks
-from trainer.datasets import ExampleChoice
-from trainer.likeness import Likeness, mark
-from trainer.reading import Grant
-from trainer.records import Agent, Corpus, Skipped
-from trainer.tasks import DataPart, FamilySplit, TaskSuite
+from trainer.data import corpora, datasets, parquet
+from trainer.data.datasets import ExampleChoice
+from trainer.data.reading import Grant
+from trainer.data.records import Agent, Corpus, Skipped
+from trainer.tasks import task_suites
+from trainer.tasks.likeness import Likeness, mark
+from trainer.tasks.task_suites import DataPart, FamilySplit, TaskSuite
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,17 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Raises KernelLspError or OSError; then the folder has no manifest."""
-    suites = [tasks.load(folder) for folder in options.tasks]
-    held = [tasks.load(folder) for folder in options.held_out]
-    files = tasks.source_files(options.without)
+    suites = [task_suites.load(folder) for folder in options.tasks]
+    held = [task_suites.load(folder) for folder in options.held_out]
+    files = task_suites.source_files(options.without)
     marks = [found for path in files if (found := mark(path.read_text("utf-8", "replace")))]
     split = FamilySplit(
         seed=options.seed,
         validation=options.validation,
         test=options.test,
-        held_out=frozenset().union(*(tasks.families(suite.tasks) for suite in held)),
+        held_out=frozenset().union(*(task_suites.families(suite.tasks) for suite in held)),
     )
-    corpus = rollouts.read(
+    corpus = corpora.read(
         journals=options.journal,
         archives=_archives(options.archive),
         tables=options.table,

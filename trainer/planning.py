@@ -16,8 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from kernel_lsp.errors import ConfigError
-from trainer import checkpoints, models
+from trainer.algorithms import checkpoints
 from trainer.config import ModelConfig, Recipe
+from trainer.policies import models
 
 GB = 1e9
 OVERHEAD = 1.1

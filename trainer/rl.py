@@ -28,11 +28,14 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import batches, checkpoints, episodes, losses, models, rl_tasks, starting
-from trainer.batches import Batch, Example
+from trainer import starting
+from trainer.algorithms import batches, checkpoints, losses
+from trainer.algorithms.batches import Batch, Example
+from trainer.algorithms.training import TrainingRun, say
 from trainer.config import Recipe, Rl
-from trainer.records import Tally
-from trainer.training import TrainingRun, say
+from trainer.data.records import Tally
+from trainer.policies import models
+from trainer.rollouts import episodes, rl_tasks
 
 
 def train(recipe: Recipe, rl: Rl) -> int:

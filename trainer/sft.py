@@ -19,21 +19,15 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError
-from trainer import (
-    batches,
-    evaluate,
-    imitation,
-    losses,
-    models,
-    plan_values,
-    rl_tasks,
-    sources,
-    starting,
-)
-from trainer.batches import Batch, Example
+from trainer import evaluate, starting
+from trainer.algorithms import batches, losses
+from trainer.algorithms.batches import Batch, Example
+from trainer.algorithms.training import TrainingRun, say
 from trainer.config import Recipe, Sft
-from trainer.records import Tally
-from trainer.training import TrainingRun, say
+from trainer.data import imitation, sources
+from trainer.data.records import Tally
+from trainer.policies import models, plan_values
+from trainer.rollouts import rl_tasks
 
 Pair = tuple[Example, Example]
 

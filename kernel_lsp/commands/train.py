@@ -62,15 +62,23 @@ def run_tool(
     ),
     python: str | None = PYTHON,
 ) -> None:
-    """Another program of the trainer, with its own options: what `python -m trainer.NAME` is in a
-    checkout."""
-    if not name.isidentifier() or not (FOUND / "trainer" / f"{name}.py").is_file():
-        console.fail(
-            KernelLspError(
-                f"the trainer has no program {name}", "docs/how-to/training.md names some"
-            )
-        )
-    _wait([python or sys.executable, "-m", f"trainer.{name}", *context.args])
+    """Another program of the trainer, with its own options: in a checkout `python -m trainer.NAME`,
+    or of one of the trainer's rooms, `python -m trainer.rollouts.NAME`."""
+    try:
+        module = module_of(name)
+    except KernelLspError as error:
+        console.fail(error)
+    _wait([python or sys.executable, "-m", module, *context.args])
+
+
+def module_of(name: str) -> str:
+    """The trainer's module of that name, in whichever of its rooms: `parents` is
+    `trainer.rollouts.parents`. KernelLspError: there is none."""
+    found = sorted((FOUND / "trainer").rglob(f"{name}.py")) if name.isidentifier() else []
+    if not found:
+        cause = f"the trainer has no program {name}"
+        raise KernelLspError(cause, "docs/how-to/training.md names some")
+    return ".".join(found[0].relative_to(FOUND).with_suffix("").parts)
 
 
 def _start(what: str, recipe: Path, dry_run: bool, python: str | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "escapes"), str(HERE.parent / "unit")]
+sys.path.insert(0, str(HERE / "escapes"))
 
 
 @pytest.fixture(scope="module", autouse=True)

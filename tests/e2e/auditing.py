@@ -6,7 +6,7 @@ confined.
 Processes are told by their command lines: modules of ours that run candidates, originals or
 packages, and the probe. What they start inherits the filter from them. Looks a few times a second,
 so that it finds whatever lives for longer than a moment; what is started by which code is
-tests/unit/test_one_entry.py's.
+tests/unit/confinement/test_one_entry.py's.
 """
 
 import contextlib

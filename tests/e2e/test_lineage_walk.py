@@ -1,6 +1,6 @@
 """A walk with the real engine and gate, in Triton's interpreter, and what cannot be walked.
 
-One judgement alone, because each takes seconds; tests/unit/test_lineage.py has walks that a script
+One judgement alone, because each takes seconds; tests/unit/lineage/test_lineage.py has walks that a script
 judges."""
 
 from importlib.util import find_spec

@@ -20,12 +20,10 @@ from typing import Any
 import psutil
 import pytest
 from editor_client import ROOT, Editor, Launch, until
+from scripted_model import Options, Say, ScriptedModel, served
 
 from kernel_lsp.journal.store import FILE_NAME, Journal
 from kernel_lsp.records import Event, EventKind
-
-sys.path.insert(0, str(ROOT / "tests" / "unit"))
-from scripted_model import Options, Say, ScriptedModel, served
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1200)]
 PATIENCE_S = 300

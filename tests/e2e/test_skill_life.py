@@ -2,7 +2,7 @@
 
 A draft is verified on a program that it was not learned from; the verification is killed on the
 way and goes on without judging anything twice. One task is not enough to be accepted:
-tests/unit/test_pipeline_proving.py has more, judged by a script, because twelve judgements take a
+tests/unit/pipeline/test_pipeline_proving.py has more, judged by a script, because twelve judgements take a
 minute and a half. The executable skill below is a user's own: its default takes four passes that
 nobody needs, and what was kept had found the better one."""
 

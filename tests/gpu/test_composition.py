@@ -2,13 +2,10 @@
 torch.func, SGD."""
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 
 from codegen_child import load  # noqa: E402
 from training_helpers import rewritten  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "adversarial" / "escapes"), str(TESTS / "unit")]
+sys.path.insert(0, str(TESTS / "adversarial" / "escapes"))
 
 import cases  # noqa: E402
 import world  # noqa: E402

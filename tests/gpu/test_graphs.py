@@ -7,12 +7,10 @@ import pickle
 import sys
 import threading
 import types
-from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 
 from rewrite_helpers import program, skill, workload  # noqa: E402
 

@@ -1,13 +1,9 @@
 """Kernels of every shape on a device, against float64 and eager: the cases of
-tests/unit/kernel_cases.py."""
-
-import sys
-from pathlib import Path
+tests/helpers/kernel_cases.py."""
 
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 
 import codegen_child  # noqa: E402
 import training_child  # noqa: E402

@@ -20,8 +20,6 @@ import pytest
 from example_helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_guarding import BEFORE, evidence_of, rewritten
-from test_journal_store import FOLDER, event, proposal
 
 from kernel_lsp import analysis, config, foreign, session, wire, workloads
 from kernel_lsp.errors import KernelLspError
@@ -34,6 +32,8 @@ from kernel_lsp.skillbook import format as skill_format
 from kernel_lsp.skillbook import library
 from kernel_lsp.snapshots import format as snapshot_format
 from kernel_lsp.snapshots import store as recordings
+from tests.unit.guarding.test_guarding import BEFORE, evidence_of, rewritten
+from tests.unit.journal.test_journal_store import FOLDER, event, proposal
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 from raw_client import RawClient, framed, running

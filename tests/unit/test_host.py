@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from editor_helpers import TEXT, outcome, proposal
 from library_helpers import lesson
-from test_pipeline_proving import FASTER, NAMES, gate
 
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
@@ -17,6 +16,7 @@ from kernel_lsp.journal.store import FILE_NAME, Journal
 from kernel_lsp.library import SkillLibrary
 from kernel_lsp.pipeline.lessons import LessonQueue
 from kernel_lsp.records import Event, EventKind, Job, Outcome, Progress, Proposal
+from tests.unit.pipeline.test_pipeline_proving import FASTER, NAMES, gate
 
 SETTINGS = Settings()
 JOB = Job(text=TEXT, path="/project/model.py", qualname="Model", folder="/project")

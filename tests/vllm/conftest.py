@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import tiny_qwen3
 from vllm_helpers import AT_ONCE, ENVIRONMENT, ROOT, Served, made_for
 
 from kernel_lsp.agents import backbones
 from kernel_lsp.agents.backbones import serving
 from kernel_lsp.config import Settings
 from kernel_lsp.records import Backbone, ModelInfo
-
-sys.path.insert(0, str(ROOT / "tests" / "models"))
-import tiny_qwen3
 
 SMALL_CONTEXT = 4096
 """Tokens with which only calls of a known length are offered: a random model ends no text by

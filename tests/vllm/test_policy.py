@@ -7,9 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from vllm_helpers import ROOT
-
-sys.path.append(str(ROOT / "tests" / "models"))
 import talks
 import tiny_policy
 

@@ -12,11 +12,12 @@ pytestmark = [pytest.mark.vllm, pytest.mark.torch, pytest.mark.timeout(900)]
 def test_vllm_samples_from_the_weights_of_the_step(vllm_environment: Path, tmp_path: Path) -> None:
     import torch
 
-    from trainer import models, spaces
     from trainer.config import ModelConfig, Recipe, Rl, RolloutsConfig
-    from trainer.generation import Ask, LocalSampler
-    from trainer.serving import Served
-    from trainer.worlds import TableWorld
+    from trainer.policies import models
+    from trainer.rollouts.generation import Ask, LocalSampler
+    from trainer.rollouts.serving import Served
+    from trainer.rollouts.worlds import TableWorld
+    from trainer.tasks import spaces
 
     world = TableWorld(spaces.synthetic(4, 0))
     shape = ModelConfig(

@@ -1,6 +1,6 @@
 """The same model in a child process of ours, where xgrammar is: the same calls without any server.
 
-What needs no xgrammar is in tests/unit/test_backbone_transformers.py.
+What needs no xgrammar is in tests/unit/agents/test_backbone_transformers.py.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pathlib import Path
 from kernel_lsp import wire
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json
-from trainer.likeness import Mark
+from trainer.tasks.likeness import Mark
 from trainer.writer.rows import WriterRow, WrittenReply, make_row
 from trainer.writer.split import WriterPart, near_duplicates
 

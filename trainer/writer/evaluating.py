@@ -28,7 +28,7 @@ import transformers
 from kernel_lsp.files import replace_file
 from kernel_lsp.parsing import parse
 from kernel_lsp.records import Json
-from trainer.intervals import interval
+from trainer.data.intervals import interval
 from trainer.writer import data, helpers
 from trainer.writer.judging import UNCHANGED, WriterJudge, WriterVerdict, WrittenCase
 from trainer.writer.rows import WriterRow

@@ -17,7 +17,7 @@ from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest
 from kernel_lsp.parsing import parse
 from kernel_lsp.records import EvalStatus, Evaluation, Json, Operation, OperationRole
-from trainer.timed_tasks import share, until
+from trainer.tasks.timed_tasks import share, until
 from trainer.writer import short_form
 from trainer.writer.helpers import Helpers
 from trainer.writer.rows import WORKLOAD, WriterRow

@@ -27,10 +27,10 @@ from kernel_lsp.records import (
     Workload,
     WorkloadOrigin,
 )
-from trainer import generated
-from trainer.families import structure
-from trainer.likeness import mark
-from trainer.ruling import InProcess
+from trainer.policies.ruling import InProcess
+from trainer.tasks import generated
+from trainer.tasks.families import structure
+from trainer.tasks.likeness import mark
 from trainer.writer import short_form
 from trainer.writer.helpers import Helpers, complete
 from trainer.writer.names import Names

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from kernel_lsp.records import Json
-from trainer.families import TaskStructure
-from trainer.likeness import Mark
+from trainer.tasks.families import TaskStructure
+from trainer.tasks.likeness import Mark
 
 HELD_OUT_OPERATORS = frozenset(
     {"mish", "leaky_relu", "logsumexp", "instance_norm", "smooth_l1_loss", "avgpool2d"}

@@ -1,7 +1,7 @@
 """A writer is trained: vocabulary, random weights, one schedule of two halves, in minutes.
 
 The first half reads everything (questions with a small weight, replies, and plain Triton kernels
-of `trainer.generated_kernels`), the second half only replies that passed the filters (data.py).
+of `trainer.tasks.generated_kernels`), the second half only replies that passed the filters (data.py).
 Batches are of a few fixed lengths, so little is padding. Rows that another process makes meanwhile
 (data.Arriving) are read from the next epoch on. The state is saved about once a minute, and a run
 that was ended goes on. Not covered: several GPUs, reinforcement."""
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json
-from trainer import generated_kernels
+from trainer.tasks import generated_kernels
 from trainer.writer import data, helpers, packing
 from trainer.writer.rows import WriterRow
 from trainer.writer.short_form import END, PROGRAM, WRITE

@@ -22,7 +22,7 @@ from kernel_lsp.confinement import visible
 
 HERE = Path(__file__).parent
 PACKAGE = Path(kernel_lsp.__file__).parent.parent
-UNIT = PACKAGE / "tests" / "unit"
+HELPERS = PACKAGE / "tests" / "helpers"
 SECRET = "planted-0f7c3a91e5"
 USER = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -239,7 +239,7 @@ def escaped(
     }
     environment = {
         **{name: value for name, value in os.environ.items() if name != "KERNEL_LSP_NO_BWRAP"},
-        "PYTHONPATH": f"{PACKAGE}:{UNIT}:{HERE}",
+        "PYTHONPATH": f"{PACKAGE}:{HELPERS}:{HERE}",
         **({"KERNEL_LSP_NO_BWRAP": "1"} if "bubblewrap" in without else {}),
     }
     python = SYSTEM_PYTHON if how == "launch" and found.uid is not None else sys.executable

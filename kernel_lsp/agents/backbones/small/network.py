@@ -1,7 +1,7 @@
 """Qwen3's architecture in plain torch, for one talk at a time on the CPU, in float32.
 
 Shapes: T new tokens after S that are in the cache, H hidden, N heads, G key heads, D per head.
-Equal to transformers' implementation to float32 rounding (tests/unit/test_small_network.py).
+Equal to transformers' implementation to float32 rounding (tests/unit/agents/test_small_network.py).
 """
 
 from __future__ import annotations

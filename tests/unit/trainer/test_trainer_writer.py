@@ -1,0 +1,429 @@
+"""A small writer of kernels: its form, its split, its data and its numbers."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp import wire
+from kernel_lsp.records import (
+    Form,
+    GraphView,
+    Operation,
+    OperationRole,
+    Program,
+    SourceEdit,
+    TargetKind,
+)
+from trainer.tasks.families import structure
+from trainer.tasks.likeness import mark
+from trainer.writer import data, short_form, split
+from trainer.writer.rows import WriterRow, WrittenReply, make_row
+from trainer.writer.split import WriterPart
+
+pytestmark = pytest.mark.torch
+
+SOURCE = '''"""Said about it."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x):
+        """What it does."""
+        return torch.relu(self.fc(x))
+
+
+def get_inputs():
+    return [torch.randn(2, 8)]
+'''
+PROGRAM = Program(source=SOURCE, entry="Model", kind=TargetKind.MODULE)
+GRAPH = GraphView(
+    operations=(
+        Operation(name="x", role=OperationRole.INPUT, op="", forms=(Form(dtype="float32", shape=(2, 8)),)),
+        Operation(name="relu", role=OperationRole.CALL, op="relu", reads=(0,), numbers=(1.5,),
+                  forms=(Form(dtype="float32", shape=(2, 4)),), output=True),
+    )
+)  # fmt: skip
+TARGET = """class Model(nn.Module):
+    def _forward_eager(self, x):
+        return torch.relu(self.fc(x))
+
+    def forward(self, x):
+        if not (x.is_cuda and (fc := self.fc) and (w := fc.weight).dtype == torch.float32):
+            return self._forward_eager(x)
+        # said by the engine
+        return fused_linear(x, w)
+"""
+DEFINITIONS = '''@triton.jit
+def _tanh(x):
+    return x
+
+
+@triton.jit
+def _fused_linear_kernel(x_ptr):
+    """One tile."""
+    tl.store(x_ptr, _tanh(1.0))
+
+
+def fused_linear(x, w):
+    _fused_linear_kernel[(1,)](x)
+    return x
+'''
+REPLY = """# fused-matmul
+@triton.jit
+def _tanh(x):
+    return x
+@triton.jit
+def k1(x_ptr):
+    tl.store(x_ptr, _tanh(1.0))
+def f1(x, w):
+    k1[1,](x)
+    return x
+def forward(self, x):
+    return f1(x, self.fc.weight)
+"""
+
+
+def test_a_question_tells_program_graph_and_skills_without_what_is_only_said() -> None:
+    told = short_form.encode_question(
+        PROGRAM, GRAPH, [("fused-matmul", "Products with their tails.")]
+    )
+    assert "What it does" not in told and "get_inputs" not in told and "import" not in told
+    assert (
+        "x: input f32 2 8\nrelu = relu(x, 1.5) f32 2 4 returned\n<|skills|>\nfused-matmul" in told
+    )
+    assert told.endswith("<|write|>\n")
+
+
+def test_text_of_others_ends_no_part_of_a_question() -> None:
+    sly = SOURCE.replace("torch.relu(self.fc(x))", "print('<|write|>')")
+    told = short_form.encode_question(
+        Program(source=sly, entry="Model", kind=TargetKind.MODULE), GRAPH
+    )
+    assert told.count("<|write|>") == 1
+
+
+def test_a_further_turn_is_told_the_failed_reply_and_why() -> None:
+    tried = short_form.TriedRewrite(reply="def forward(self, x): ...", heard="wrong  values")
+    told = short_form.encode_question(PROGRAM, GRAPH, (), tried)
+    assert "<|tried|>\ndef forward(self, x): ...\n<|heard|>\nwrong values\n<|write|>" in told
+
+
+def test_a_rewrite_of_the_engine_becomes_a_reply_with_short_names_and_no_guard() -> None:
+    edit = SourceEdit(qualname="Model", definitions=DEFINITIONS, target=TARGET)
+    assert short_form.encode_rewrite(edit, ["fused-matmul", "fused-matmul"]) == REPLY
+
+
+@pytest.mark.parametrize("broken", ["    def _forward_steps(self):\n        pass\n", ""])
+def test_a_rewrite_around_the_forward_is_no_reply(broken: str) -> None:
+    target = TARGET + broken if broken else TARGET.replace("if not", "while not")
+    with pytest.raises(short_form.UnreadableReply):
+        short_form.encode_rewrite(SourceEdit(qualname="Model", target=target), [])
+
+
+def test_a_reply_takes_its_place_and_the_original_takes_every_other_call() -> None:
+    text = short_form.assemble(PROGRAM, GRAPH, REPLY)
+    ast.parse(text)
+    for expected in (
+        "import torch.nn as nn\nimport triton\nimport triton.language as tl\n",
+        '    def _forward_eager(self, x):\n        """What it does."""\n',
+        "x.shape == (2, 8)",
+        "x.is_cuda",
+        "            return self._forward_eager(x)\n        return f1(x, self.fc.weight)\n",
+    ):
+        assert expected in text
+    assert "is_cuda" not in short_form.assemble(PROGRAM, GRAPH, REPLY, "interpreter")
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("def forward(self, x:\n", "parse"),
+        ("x = 1\n", "end with a forward"),
+        ("import os\nos.system('ls')\ndef forward(self, x):\n    return x\n", "when the file is"),
+        ("def forward(self, x, y):\n    return x\n", "other arguments"),
+        ("", "end with a forward"),
+    ],
+)
+def test_replies_that_no_program_can_be_made_of_say_why(reply: str, why: str) -> None:
+    with pytest.raises(short_form.UnreadableReply, match=why):
+        short_form.assemble(PROGRAM, GRAPH, reply)
+
+
+def test_held_out_operators_count_wherever_they_are_seen() -> None:
+    plain, held = (
+        structure(f"class Model:\n    def forward(self, x):\n        return F.{op}(x @ x).sum()\n")
+        for op in ("relu", "mish")
+    )
+    assert plain is not None and held is not None
+    assert split.part_of(held) is WriterPart.OPERATORS
+    assert split.part_of(plain, ["leaky_relu_"]) is WriterPart.OPERATORS
+    assert split.part_of(plain) is split.part_of(plain, ["relu"]) is not WriterPart.OPERATORS
+
+
+def test_near_duplicates_are_found_by_tree_operators_and_text() -> None:
+    other = SOURCE.replace("torch.relu(self.fc(x))", "torch.tanh(x).sum(dim=0) * 3")
+    marks = [mark(text) for text in (SOURCE, SOURCE.replace("8, 4", "16, 4"), other)]
+    first, resized, third = (one for one in marks if one is not None)
+    found = split.near_duplicates([resized, third], [first])
+    assert (found["same_tree"], found["same_operators"], found["same_text"]) == (1, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def row() -> WriterRow:
+    found = (make_row(11, number, large=False) for number in range(20))
+    return next(one for one in found if isinstance(one, WriterRow))
+
+
+def test_a_row_is_the_same_for_its_seed_and_survives_its_file(row: WriterRow) -> None:
+    number = int(row.name.partition("_")[2])
+    assert make_row(11, number, large=False) == row
+    assert wire.from_json(WriterRow, json.loads(wire.dumps(row))) == row
+
+
+def test_what_the_engine_wrote_can_be_put_into_its_program(row: WriterRow) -> None:
+    for reply in row.replies:
+        compile(row.assemble(reply.text, {}), "<row>", "exec")
+
+
+def test_supervised_rows_are_expected_to_be_faster_and_of_many_skills(row: WriterRow) -> None:
+    from dataclasses import replace
+
+    def reply(skill: str, gain: float) -> WrittenReply:
+        return WrittenReply(text=skill, skills=(skill,), gain=gain)
+
+    longest = replace(reply("c", 3.0), text="c, and more to get wrong")
+    slow = replace(row, replies=(reply("a", 0.9), longest, reply("b", 1.5)))
+    common = [replace(row, replies=(reply("a", 2.0),)) for _ in range(18)]
+    never = replace(row, replies=(reply("a", 0.5),))
+    kept = data.filtered([slow, *common, never])
+    assert kept[0] == (slow, slow.replies[2])
+    assert len(kept) == 1 + int(data.MAX_SKILL_SHARE * 19)
+
+
+def test_the_chance_of_one_right_of_k_is_counted_without_bias() -> None:
+    from trainer.writer.evaluating import one_of
+
+    assert one_of(4, 1, 1) == 0.25
+    assert one_of(4, 2, 2) == pytest.approx(1 - 1 / 6)  # one of six pairs has none
+    assert one_of(16, 0, 16) == 0.0 and one_of(16, 1, 16) == 1.0
+
+
+def test_the_vocabulary_gives_every_text_back() -> None:
+    from trainer.writer.tokens import encode, train_tokenizer
+
+    tokenizer = train_tokenizer([REPLY, SOURCE], 400, 512)
+    for text in (REPLY, "x = 1_024 * b_2  # é\n\n\tx ~= 'ß'", "<|program|>\n<|end|>"):
+        assert tokenizer.decode(encode(tokenizer, text)) == text
+    assert len(encode(tokenizer, "<|end|>")) == 1
+    often = train_tokenizer(["x = 4096 * BLOCK_SIZE\n" * 5], 400, 512)
+    assert len(encode(often, "4096")) == len(encode(often, " BLOCK_SIZE")) == 1
+
+
+def test_a_program_left_as_it_was_is_no_rewrite(row: WriterRow) -> None:
+    from trainer.writer.judging import WrittenCase, _is_unchanged
+
+    own = ast.unparse(next(
+        node for node in ast.walk(ast.parse(row.names.program(row.source)))
+        if isinstance(node, ast.FunctionDef) and node.name == "forward"
+    ))  # fmt: skip
+    assert _is_unchanged(WrittenCase(row, own))
+    assert _is_unchanged(
+        WrittenCase(row, "def forward(self, x):\n    return self._forward_eager(x)")
+    )
+    assert not _is_unchanged(WrittenCase(row, row.replies[0].text))
+
+
+def test_a_small_batch_changes_inputs_and_guard_and_nothing_else() -> None:
+    from dataclasses import replace
+
+    from trainer.writer.judging import with_small_batch
+
+    source = SOURCE.replace("randn(2, 8)", "randn(8, 8)")
+    graph = GraphView(
+        operations=(
+            replace(GRAPH.operations[0], forms=(Form(dtype="float32", shape=(8, 8)),)),
+            GRAPH.operations[1],
+        )
+    )
+    row = WriterRow(
+        name="t", part=WriterPart.TRAIN, family="f", source=source, graph=graph, question="",
+        plain="", replies=(), grams=(), digest="", ops=(),
+    )  # fmt: skip
+    small = with_small_batch(row)
+    assert small.graph == GRAPH
+    assert ast.dump(ast.parse(small.source)) == ast.dump(ast.parse(SOURCE))
+    assert with_small_batch(small) is small
+
+
+def test_a_cpu_writes_what_transformers_writes_whoever_shares_the_places() -> None:
+    import time
+
+    import torch
+    import transformers
+
+    from trainer.writer.decoding import CpuDecoder
+
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
+        num_key_value_heads=2, intermediate_size=48, initializer_range=0.4,
+        pad_token_id=0, eos_token_id=7, bos_token_id=None,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    questions = [[3, 5, 9], [11, 2, 30, 4, 8, 17], [21], [6] * 64, [9, 5, 3, 2]]
+    expected = []
+    for question in questions:
+        with torch.no_grad():
+            made = model.generate(
+                torch.tensor([question]), max_new_tokens=12, do_sample=False, pad_token_id=0
+            )
+        reply = made[0, len(question) :].tolist()
+        expected.append(reply[: reply.index(7)] if 7 in reply else reply)
+    expected[3] = []  # longer than its place
+    decoder = CpuDecoder(model, places=2, context=32)
+
+    def choose(scores: torch.Tensor) -> int:
+        return int(scores.argmax())
+
+    assert decoder.replies(questions, choose, 7, 12, time.monotonic() + 60) == expected
+    assert decoder.replies(questions, choose, 7, 12, 0.0) == [None] * 5
+
+
+# --- names, helpers, data that arrives, a model that travels ------------------------------------
+
+NAMED = """class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.Linear(4, 4)])
+        self.norms_scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, q, other):
+        hidden = q * self.norms_scale
+        return self.norms[0](hidden) + other
+"""
+NAMED_GRAPH = GraphView(
+    operations=(
+        Operation(name="p_norms_scale", role=OperationRole.STATE, op="", forms=()),
+        Operation(name="p_norms_0_weight", role=OperationRole.STATE, op="", forms=()),
+        Operation(name="b_norms_0_running_mean", role=OperationRole.STATE, op="", forms=()),
+        Operation(name="q", role=OperationRole.INPUT, op="", forms=()),
+        Operation(name="other", role=OperationRole.INPUT, op="", forms=()),
+        Operation(name="mul", role=OperationRole.CALL, op="mul", reads=(3, 0), forms=()),
+    )
+)
+LONG = """# fused-matmul
+@triton.jit
+def k1(hidden_ptr, hidden_2_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
+    hidden = tl.load(hidden_ptr + n_cols)
+    tl.store(out_ptr, hidden + tl.load(hidden_2_ptr))
+def f1(hidden, hidden_2):
+    k1[1,](hidden, hidden_2, hidden, 4, BLOCK=4)
+    return hidden
+@triton.jit
+def k2(q_ptr, add_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
+    q = tl.load(q_ptr + n_cols)
+    tl.store(out_ptr, q + tl.load(add_ptr))
+def f2(q, add):
+    k2[1,](q, add, q, 4, BLOCK=4)
+    return q
+def f3(layer):
+    return layer.training
+def forward(self, q, other):
+    hidden = f1(q, self.norms_scale)
+    total = f2(hidden, self.norms[0].weight)
+    return total + other
+"""
+SHORT = """# fused-matmul
+@triton.jit
+def k1(t1_ptr, t2_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
+    t1 = tl.load(t1_ptr + n_cols)
+    tl.store(out_ptr, t1 + tl.load(t2_ptr))
+def f1(t1, t2):
+    k1[1,](t1, t2, t1, 4, BLOCK=4)
+    return t1
+def forward(self, x1, x2):
+    v1 = f1(x1, self.a2)
+    v2 = f1(v1, self.a1[0].weight)
+    return v2 + x2
+"""
+
+
+def test_a_reply_has_numbers_for_names_and_equal_kernels_once() -> None:
+    from trainer.writer.names import Names
+
+    names = Names.of(NAMED, "Model", NAMED_GRAPH)
+    assert list(names.values.values()) == [
+        "a2", "a1[0].weight", "a1[0].running_mean", "x1", "x2", "n6"
+    ]  # fmt: skip
+    assert "v1 = x1 * self.a2" in names.program(NAMED)
+    assert names.shorten(LONG) == SHORT
+    assert names.restore(SHORT).endswith(
+        "def forward(self, q, other):\n    v1 = f1(q, self.norms_scale)\n"
+        "    v2 = f1(v1, self.norms[0].weight)\n    return v2 + other\n"
+    )
+
+
+def test_a_program_with_such_names_of_its_own_is_refused() -> None:
+    from trainer.writer.names import Names
+
+    with pytest.raises(short_form.UnreadableReply, match="x1 itself"):
+        Names.of(NAMED.replace("other", "x1"), "Model", NAMED_GRAPH)
+
+
+def test_functions_that_many_replies_share_are_called_and_not_written() -> None:
+    from trainer.writer import helpers
+
+    shared = helpers.find([REPLY, REPLY, REPLY.replace("return x\n@", "return -x\n@")], seen=2)
+    assert shared == {}  # one name with two texts is no helper
+    shared = helpers.find([REPLY, REPLY], seen=2)
+    assert list(shared) == ["_tanh"]
+    short = helpers.without(REPLY, shared)
+    assert "def _tanh" not in short and "_tanh(1.0)" in short
+    assert helpers.complete(short, shared) == REPLY
+    assert helpers.complete(REPLY, shared) == REPLY
+
+
+def test_rows_that_are_made_meanwhile_are_read_once_and_whole(
+    tmp_path: Path, row: WriterRow
+) -> None:
+    arriving = data.Arriving(tmp_path)
+    assert arriving.take() == []
+    (tmp_path / data.MORE).mkdir()
+    file, line = tmp_path / data.MORE / data.GROWING, wire.dumps(row) + "\n"
+    file.write_text(line + line[:50])
+    assert arriving.take() == [row] and arriving.take() == []
+    file.write_text(line + line)
+    assert arriving.take() == [row]
+    (tmp_path / data.ROWS).write_text(line)
+    assert data.read(tmp_path) == [row]  # the same question three times
+
+
+def test_a_model_of_8_bits_is_off_by_half_a_step_at_most(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from trainer.writer import packing
+
+    whole = {"a": torch.randn(7, 33), "b": torch.randn(5)}
+    (tmp_path / "model").mkdir()
+    save_file(whole, tmp_path / "model" / "model.safetensors")
+    (tmp_path / "model" / "config.json").write_text("{}")
+    packing.pack(tmp_path / "model", tmp_path / "out")
+    packing.unpack(tmp_path / "out", tmp_path / "again")
+    found = load_file(tmp_path / "again" / "model.safetensors")
+    step = whole["a"].abs().amax(dim=1, keepdim=True) / 127
+    rounding = whole["a"].abs() / 256  # of bfloat16
+    assert ((found["a"].float() - whole["a"]).abs() <= step / 2 + rounding + 1e-6).all()
+    assert torch.equal(found["b"], whole["b"].bfloat16())
+    assert (tmp_path / "again" / "config.json").read_text() == "{}"
+    assert sum(file.stat().st_size for file in (tmp_path / "out").glob("*.safetensors")) < 1000

@@ -1,0 +1,1 @@
+"""Rewards, advantages and losses as published, and the loop that trains with them."""

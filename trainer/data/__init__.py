@@ -1,0 +1,1 @@
+"""What is learned from: journals, archives and tables, as one corpus or a data set on disk."""

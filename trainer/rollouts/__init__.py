@@ -1,0 +1,1 @@
+"""Episodes of the product itself: who samples replies, who judges them."""

@@ -1,0 +1,203 @@
+"""The tasks of reinforcement learning: who samples, who judges, and how good a policy is on
+held-out tasks.
+
+Three kinds behind one face, which `rl.py` knows alone: the product's own rollouts (live.py),
+prompts in words over a recorded table (worlds.py, episodes.py, rows.py), and talks in the compact
+form over measured plans (plan_data.py, rounds.py), which is what the shipped policy speaks. Tables
+are a fast test world: what they ask is never asked by the product."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kernel_lsp.errors import ConfigError
+from trainer import evaluate
+from trainer.algorithms import rows
+from trainer.algorithms.batches import Example
+from trainer.config import Recipe, Rl
+from trainer.data.records import Tally
+from trainer.policies import plan_data, ranking, rounds
+from trainer.policies.lines import LineWriter
+from trainer.policies.plan_data import TaskPlans
+from trainer.rollouts import episodes, parents
+from trainer.rollouts.parents import StoredParent
+from trainer.rollouts.worlds import TableWorld
+from trainer.tasks import spaces
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainer.algorithms.training import TrainingRun
+
+Rolled = tuple[list[Example], dict[str, float]]
+
+
+class RolloutTasks(Protocol):
+    training: int
+    """Tasks to learn from."""
+    held_out: int
+    """Tasks of other families."""
+
+    def texts(self) -> list[str]:
+        """What a vocabulary is trained on; empty where it is fixed."""
+
+    def begin(self, run: TrainingRun) -> None:
+        """With the model that is trained; before everything below."""
+
+    @property
+    def apart(self) -> bool:
+        """The sampler has weights of its own, which `refresh` replaces."""
+
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None: ...
+
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+        """Rows and metrics of one step."""
+
+    def measured(self, rl: Rl) -> dict[str, float]:
+        """On the held-out tasks, for the curves."""
+
+    def close(self) -> None: ...
+
+
+def of(recipe: Recipe, tally: Tally) -> RolloutTasks:
+    """Raises ConfigError."""
+    if recipe.world.live is not None:
+        from trainer.rollouts.live import (
+            LiveGame,  # the product's pipeline: other games do not need it
+        )
+
+        return LiveGame(recipe, tally)
+    return DialogTasks(recipe) if recipe.model.words == "compact" else TableTasks(recipe, tally)
+
+
+class TableTasks:
+    """Prompts in words."""
+
+    def __init__(self, recipe: Recipe, tally: Tally) -> None:
+        self._recipe = recipe
+        self._worlds = evaluate.worlds_of(recipe, tally)
+        self.training, self.held_out = (len(world.names) for world in self._worlds)
+        self._parents = _parents_of(recipe, self._worlds[0], tally)
+
+    def texts(self) -> list[str]:
+        return self._worlds[0].texts()
+
+    def begin(self, run: TrainingRun) -> None:
+        self._sampler = evaluate.sampler_of(self._recipe, run)
+        self._pool = evaluate.pool_of(self._recipe, *self._worlds)
+
+    @property
+    def apart(self) -> bool:
+        return self._sampler.apart
+
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        self._sampler.refresh(weights, version)
+
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+        world = self._worlds[0]
+        if self._parents:
+            drawn = random.Random(seed).sample(self._parents, min(rl.tasks, len(self._parents)))
+            sampled = episodes.roll_parents(world, drawn, self._sampler, self._pool, rl, seed)
+            found = rows.make_examples(asyncio.run(sampled), rl, tally)
+            return list(found.examples), found.metrics
+        names = random.Random(seed).sample(world.names, min(rl.tasks, len(world.names)))
+        batch = asyncio.run(episodes.roll(world, names, self._sampler, self._pool, rl, seed))
+        found = rows.make_examples(batch, rl, tally)
+        return list(found.examples), found.metrics
+
+    def measured(self, rl: Rl) -> dict[str, float]:
+        return evaluate.metrics(
+            self._worlds[1], self._sampler, self._pool, rl.turns, self._recipe.seed
+        )
+
+    def close(self) -> None:
+        asyncio.run(self._pool.close())
+        self._sampler.close()
+
+
+def _parents_of(recipe: Recipe, world: TableWorld, tally: Tally) -> list[StoredParent]:
+    """Those of the recipe that the world holds. Raises ConfigError when it names some, and none
+    is."""
+    settings = recipe.rl.parents if recipe.rl is not None else ()
+    found = parents.read(settings, Path(recipe.folder), tally)
+    known = [one for one in found if world.begin_at(one) is not None]
+    if len(known) < len(found):
+        tally.skip("a stored parent of no task to train on", count=len(found) - len(known))
+    if settings and not known:
+        raise ConfigError(
+            f"rl.parents: none of {len(found)} parents is of a task to train on",
+            "make them of searches of these tasks",
+        )
+    return known
+
+
+class DialogTasks:
+    """Talks in the compact form."""
+
+    apart = False
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._tasks, self._others = plans_of(recipe)
+        self.training, self.held_out = len(self._tasks), len(self._others)
+
+    def texts(self) -> list[str]:
+        return []
+
+    def begin(self, run: TrainingRun) -> None:
+        settings = self._recipe.rollouts
+        self._model, self._pad = run.model, run.pad
+        self._writer = LineWriter(
+            run.model, run.pad, temperature=settings.temperature, batch=settings.batch
+        )
+
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        pass
+
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+        draw, orders = random.Random(seed), self._recipe.world.orders
+        tasks = draw.sample(self._tasks, min(rl.tasks, len(self._tasks)))
+        tasks = [
+            plan_data.shuffle_sites(one, draw) if draw.randint(0, orders) else one for one in tasks
+        ]
+        found = rounds.make_examples(rounds.roll(tasks, self._writer, rl, seed), rl, tally)
+        return list(found.examples), found.metrics
+
+    def measured(self, rl: Rl) -> dict[str, float]:
+        if not self._others:
+            return {}
+        ranked = ranking.policy(self._others, self._model, self._pad, skip=rl.schemes == 0)
+        found = ranking.report(ranked, ranking.rule(self._others))
+        return {
+            "held_out/first_over_best": found["first_over_best"]["mean"],
+            "held_out/first_over_rules": found["first_over_rules"]["mean"],
+            "held_out/evaluations_to_95": found["evaluations_to_95"]["mean"],
+        }
+
+    def close(self) -> None:
+        pass
+
+
+def plans_of(recipe: Recipe) -> tuple[list[TaskPlans], list[TaskPlans]]:
+    """(training, held out): whole families. Raises ConfigError."""
+    found: dict[str, TaskPlans] = {}
+    for pattern in recipe.world.shown:
+        place = Path(recipe.folder, pattern)
+        paths = sorted(place.parent.resolve().glob(place.name))
+        if not paths:
+            raise ConfigError(
+                f"world.shown: {place} finds no file",
+                "make it with python -m trainer.policies.plan_data",
+            )
+        found |= {task.name: task for path in paths for task in plan_data.load(path)}
+    tasks = [plan_data.nameless(task) if recipe.world.nameless else task for task in found.values()]
+    training, held_out = spaces.split(tasks, recipe.world.held_out, recipe.seed)
+    if not training:
+        raise ConfigError(
+            "[world] holds no task to train on", "give more plans, or a smaller held_out"
+        )
+    return training, held_out

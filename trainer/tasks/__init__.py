@@ -1,0 +1,1 @@
+"""What is trained and tested on: suites, generated programs and kernels, recorded times."""
