@@ -45,6 +45,8 @@ class EvaluationTurns:
     """Around everything that is timed, on a device where nobody may be present then (a CPU)."""
     alone: Alone
     """To be the only child of ours that runs, for as long as one answer takes (a GPU)."""
+    start_clock: Callable[[], None] = lambda: None
+    """Called when judge and worker are ready: the evaluation's own time begins."""
 
 
 def refuse(request: EvaluationRequest) -> None:
@@ -104,7 +106,9 @@ async def judge_candidate(
 ) -> None:
     """Everything that runs the candidate. Raises Rejected, EvaluationError, Withdrawn."""
     async with turns.present(), Loan(bench.timers) as loan:
-        tried = await _try_candidate(request, bench, sandbox, loan, found, report)
+        tried = await _try_candidate(
+            request, bench, sandbox, turns.start_clock, loan, found, report
+        )
         if tried is None:
             return
         timed, session = tried
@@ -124,6 +128,7 @@ async def _try_candidate(
     request: EvaluationRequest,
     bench: JudgeBench,
     sandbox: Sandbox,
+    start_clock: Callable[[], None],
     loan: Loan,
     found: Findings,
     report: Report,
@@ -136,6 +141,7 @@ async def _try_candidate(
         judge, opened, init = session
         assert starting is not None
         worker = await starting
+    start_clock()
     found.environment.update(opened["environment"])
     found.environment["sandbox"] = worker.child.confined
     for inputs, cause in opened["crashed"].items():

@@ -318,7 +318,7 @@ class Gate:
         try:
             cascade.refuse(request)
             cascade.scan(request, found)
-            async with asyncio.timeout(request.timeout_s) as limit:
+            async with asyncio.timeout(None) as limit:  # `start_clock` begins it
                 self._limits.add(limit)
                 try:
                     await self._run(request, found, limit, report, wanted)
@@ -343,7 +343,10 @@ class Gate:
         report: Report,
         wanted: Callable[[], bool],
     ) -> None:
-        turns = self._turns(request.device, found, limit, report)
+        def start_clock() -> None:
+            limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
+
+        turns = replace(self._turns(request.device, found, limit, report), start_clock=start_clock)
         for again in (True, False):
             try:
                 async with self._judges.bench(request) as bench, bench.place(request) as sandbox:

@@ -25,6 +25,7 @@ from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.crashes import ASKED
 from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import (
+    READY_S,
     InSession,
     Party,
     ReferenceCrashed,
@@ -143,6 +144,7 @@ class JudgeBench:
         crashed: dict[str, str] = {}
         while True:
             self._party = await self.sandbox.judge()
+            await ask_judge(self._party, "ready", READY_S, device=request.device)
             try:
                 opened, init = await ask_judge(
                     self._party,

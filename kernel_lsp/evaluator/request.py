@@ -30,7 +30,7 @@ class EvaluationBudget:
     """Wall time and memory of one evaluation."""
 
     load_s: float = 60.0
-    """Importing torch and building the reference or the candidate."""
+    """Building the reference or the candidate, in a process that is ready."""
     call_s: float = 60.0
     """One correctness trial."""
     compile_s: float = 45.0
@@ -62,7 +62,8 @@ class EvaluationRequest:
     """False: correctness only, nothing is timed."""
     uses_triton: bool = False
     timeout_s: float = TIMEOUT_S
-    """Wall time of the whole evaluation; the budget limits its parts."""
+    """Wall time of the whole evaluation, from when judge and worker are ready; the budget
+    limits its parts."""
     budget: EvaluationBudget = EvaluationBudget()
     seed: int | None = None
     """None: a secret one. A number only repeats an evaluation for its evidence."""

@@ -67,6 +67,8 @@ class Trials:
         self.asked: list[Question] = []
         """What the worker was asked since its last call of the candidate, that call first."""
         self._tasks: list[asyncio.Task[Any]] = []
+        self._loaded: set[str] = set()
+        """Questions that the judge has been asked."""
 
     async def run(self, plan: list[Json], report: Report) -> None:
         """All of them. Raises Rejected at the first difference."""
@@ -118,7 +120,7 @@ class Trials:
 
     async def _drawn(self, trial: Json) -> Exchanged:
         """What the worker is asked."""
-        drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=trial["number"])
+        drawn, blobs = await self._ask_judge("trial", number=trial["number"])
         shared = {name: self.opened[name] for name in ("changed", "aliases")}
         return {
             **shared,
@@ -129,10 +131,19 @@ class Trials:
             "fresh": False,
         }, blobs
 
+    async def _ask_judge(
+        self, do: str, blobs: list[bytes] | None = None, **fields: Any
+    ) -> Exchanged:
+        """A GPU loads every kernel when it is first called, those of the oracle too: the first
+        question of a kind may take as long as loading besides. Raises EvaluationError."""
+        loading_s = 0.0 if do in self._loaded else self.request.budget.load_s
+        self._loaded.add(do)
+        return await ask_judge(self.judge, do, self.limit_s + loading_s, blobs, **fields)
+
     async def _rehearsed(self) -> None:
         """The judge is ready to compare; of one that is lost the comparison itself tells."""
         with contextlib.suppress(EvaluationError):
-            await ask_judge(self.judge, "rehearse", self.limit_s)
+            await self._ask_judge("rehearse")
 
     async def _judged(self, trial: Json, question: Exchanged, answer: Exchanged) -> None:
         """The worker's answer to one trial with everything that belongs to it. Raises Rejected."""
@@ -163,16 +174,14 @@ class Trials:
             guard_notes(reply["notes"], self.found)
         record = {key: reply.get(key) for key in REPLY_FIELDS}
         number = trial["number"]
-        verdict, _ = await ask_judge(
-            self.judge, "compare", self.limit_s, outputs, number=number, again=again, **record
-        )
+        verdict, _ = await self._ask_judge("compare", outputs, number=number, again=again, **record)
         if "skip" not in verdict:
             self._settle(trial, "repetition" if again else "outputs", verdict, reply)
         return verdict
 
     async def _gradients(self, trial: Json) -> None:
         number = trial["number"]
-        weights, blobs = await ask_judge(self.judge, "cotangents", self.limit_s, number=number)
+        weights, blobs = await self._ask_judge("cotangents", number=number)
         asked = {"twice": trial["twice"], "keep": trial["second"]}
         self.asked.append(("backward", {**asked, **weights}, blobs))
         reply, found = await candidate(
@@ -181,9 +190,7 @@ class Trials:
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
         record = {key: reply.get(key) for key in ("gradients", "again", "error")}
-        verdict, _ = await ask_judge(
-            self.judge, "gradients", self.limit_s, found, number=number, **record
-        )
+        verdict, _ = await self._ask_judge("gradients", found, number=number, **record)
         self._settle(trial, "gradients", verdict, reply)
         self.gradients += verdict["compared"]
         if trial["second"] and verdict["compared"]:
@@ -192,14 +199,12 @@ class Trials:
     async def _second_order(self, trial: Json) -> None:
         """Gradients of gradients, where the reference has any."""
         number = trial["number"]
-        asked, blobs = await ask_judge(self.judge, "second", self.limit_s, number=number)
+        asked, blobs = await self._ask_judge("second", number=number)
         if not asked.pop("asked"):
             return
         reply, found = await candidate(self.worker, "second", self.limit_s, blobs, **asked)
         record = {key: reply.get(key) for key in ("gradients", "error")}
-        verdict, _ = await ask_judge(
-            self.judge, "compare_second", self.limit_s, found, number=number, **record
-        )
+        verdict, _ = await self._ask_judge("compare_second", found, number=number, **record)
         self._settle(trial, "gradients of gradients", verdict, reply)
         self.gradients += verdict["compared"]
 

@@ -4,6 +4,7 @@ It imports the *reference* program only and never sees candidate code; it reads 
 outputs as raw bytes. One judge serves many candidates of the same reference under the same
 workload:
 
+    ready{device}                             imported, and its context made: limits count from here
     open                                      the reference; answered once
     begin{session, seed, precision}           a new secret seed -> the list of trials
     trial{session, number}                    inputs and parameters of one trial
@@ -34,6 +35,7 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, OutOfMemory, boundary
+from kernel_lsp.evaluator import devices
 from kernel_lsp.evaluator.judging import needs, study, usable
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.oracle import Reference
@@ -99,6 +101,9 @@ class Judge:
 
     def _answer(self, message: dict[str, Any], blobs: Blobs, out: TensorOutbox) -> dict[str, Any]:
         what = message["do"]
+        if what == "ready":
+            devices.of(message["device"])  # which makes its context
+            return {"ok": True}
         if what == "open":
             return self._open(message, out)
         number = int(message["session"])

@@ -30,7 +30,8 @@ SPARE_PROCESSES = 512
 """Threads and processes a child may add to what the user already runs: torch.compile needs about
 60."""
 READY_S = 120.0
-"""For a context on a machine where many are made; nothing of a candidate runs yet."""
+"""For importing torch from a cold disk, or a context on a machine where many are made. Nothing of
+a reference or a candidate runs yet, so no limit of theirs counts."""
 DISK_BYTES = 2 * 1024**3
 FETCHED = "fetched"
 """Folder beside the scratch folders."""
@@ -295,12 +296,13 @@ class Sandbox:
                 self.store.lay_out(key, self.root / name)
 
     async def _at_its_device(self, party: Party) -> None:
-        """Wait until it has its context; from then on it stands still while others are timed.
+        """Wait until it has imported what it needs and has its context; from then on it stands
+        still while others are timed on a GPU.
 
         Before that it runs no kernel, and a context takes the driver 0.2 s. Raises WorkerLost.
         """
+        await party.ask("ready", READY_S)
         if self.pool and self._gpu:
-            await party.ask("ready", READY_S)
             self.pool.quiet.add(party.child)
 
     async def _watch(self, child: process.Child, scratch: Path) -> None:
