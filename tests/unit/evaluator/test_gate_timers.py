@@ -11,7 +11,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from kernel_lsp import phases
+from kernel_lsp import phases, scratch
 from kernel_lsp.errors import EvaluationError, Withdrawn
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
@@ -75,6 +75,7 @@ def _making(gate: Gate) -> bool:
 async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
     """Torch is imported once for all of these tests."""
     folder = tmp_path_factory.mktemp("scratch")
+    scratch.room()  # of this process, and lives as long: not in the folder that ends empty
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
         async with Gate(
