@@ -11,10 +11,14 @@ The factor 2 is the contract: no less accurate than eager by more than that. The
 there because one run of the reference can be right by luck (a scalar that cancels); it measures
 what the *problem* does to rounding, so an honest reassociation passes. The floor (16 eps = 1.9e-6
 in float32, 1 eps in half types whose own output rounding is already in error(r)) lets through
-reorderings of sums that happen to be exact in the reference. TF32 rounds inputs to 2^-11, 4096
-half eps of float32: 2.8e-5 to 7e-4 of the norm on matrix products, always outside. NaN and
-infinity must stand where the reference has them. Integers and booleans must agree with reference
-or oracle.
+reorderings of sums that happen to be exact in the reference. A gradient may be zero in exact
+arithmetic (that of a bias before a batch norm): o is then what float64's rounding left of terms
+that cancelled, and floors are shares of these terms, RMS(o) / eps of float64, instead of RMS(o).
+That this is so is seen where inputs that are moved by float64's eps leave o no digit.
+
+TF32 rounds inputs to 2^-11, 4096 half eps of float32: 2.8e-5 to 7e-4 of the norm on matrix
+products, always outside. NaN and infinity must stand where the reference has them. Integers and
+booleans must agree with reference or oracle.
 
 Results of 16 bits and fewer must satisfy narrow.py as well, where one rounding is coarse.
 
@@ -53,6 +57,8 @@ not fit beside them."""
 SOME = 1023
 """Elements by which the commonest value of a tensor is guessed; the median of all 2^24 took a core
 0.4 s."""
+NO_DIGIT = 0.5
+"""Relative difference of two float64 oracles above which neither says more than its rounding."""
 NEAR_OVERFLOW = 64
 """Of the largest value: a result above this share of it may overflow in another order of its
 terms."""
@@ -141,11 +147,13 @@ def compare(
     constants: float = 1.0,
     known: Sequence[tuple[float, float]] = (),
     edge: str = "",
+    again: torch.Tensor | None = None,
 ) -> Comparison:
     """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is
     none (the reference then stands in for it and four floors are allowed). ``constants``: all of
     the rule's constants times this (2 for gradients). ``known``: `errors_of` the reference on
-    other inputs. ``edge``: the family, where inputs hold values at the edges."""
+    other inputs. ``edge``: the family, where inputs hold values at the edges. ``again``: the oracle
+    of inputs that were moved by float64's eps."""
     if not (reference.dtype.is_floating_point or reference.dtype.is_complex):
         return compare_exact(candidate, reference, oracle)
     dtype = candidate.dtype
@@ -155,6 +163,7 @@ def compare(
         reference=reference,
         oracle=_truth(reference, oracle),
         moved=tuple(real(m).double() for m in moved),
+        again=() if again is None else (real(again).double(),),
     )
     selected = shaped = versions
     if not versions.are_finite:  # selecting costs more than the rest of the comparison
@@ -181,6 +190,8 @@ class _OutputVersions:
     oracle: torch.Tensor
     moved: tuple[torch.Tensor, ...]
     """The oracle's of moved inputs."""
+    again: tuple[torch.Tensor, ...] = ()
+    """The oracle's of inputs moved by float64's eps, if it was asked for."""
 
     @property
     def are_finite(self) -> bool:
@@ -192,6 +203,7 @@ class _OutputVersions:
             reference=change(self.reference),
             oracle=change(self.oracle),
             moved=tuple(map(change, self.moved)),
+            again=tuple(map(change, self.again)),
         )
 
 
@@ -275,8 +287,9 @@ def _verdict(
     noise = max([reference_error, *(one[0] for one in noises)])
     worst_noise = max([worst_noise, *(one[1] for one in noises)])
     peak = _ratio(_largest(o), scale)
-    tolerance = constants * (FACTOR * noise + floors[0])
-    worst_allowed = constants * (MAX_FACTOR * worst_noise + peak * floors[1])
+    terms = _cancelled(o, versions.again, scale)
+    tolerance = constants * (FACTOR * noise + floors[0] * terms)
+    worst_allowed = constants * (MAX_FACTOR * worst_noise + peak * floors[1] * terms)
     detail = ""
     if error > tolerance:
         detail = f"error {error:.2e} of the output's RMS; at most {tolerance:.2e} is allowed"
@@ -291,6 +304,13 @@ def _verdict(
         tolerance=tolerance,
         detail=detail,
     )
+
+
+def _cancelled(oracle: torch.Tensor, again: Sequence[torch.Tensor], scale: float) -> float:
+    """How much larger than the oracle the terms were that cancelled to it; 1 where it is more
+    than its own rounding."""
+    own = [_errors(other.nan_to_num(0.0), oracle, scale)[0] for other in again]
+    return 1 / torch.finfo(torch.float64).eps if own and min(own) > NO_DIGIT else 1.0
 
 
 def close_to_reference(candidate: torch.Tensor, reference: torch.Tensor) -> bool:

@@ -281,11 +281,14 @@ class Reference:
         cotangents: list[torch.Tensor],
         moved: bool = False,
         weights: Gradients | None = None,
+        last_bit: bool = False,
     ) -> Gradients | None:
-        """The same in float64; None where the program cannot run in it."""
+        """The same in float64; None where the program cannot run in it. ``last_bit``: moved by
+        float64's eps alone, so that what has no digit in common with the oracle is rounding."""
 
         def run() -> Gradients:
-            wide, drawn = self._widened(trial, moved, about_zero=True), self._drawn(trial)
+            wide = self._widened(trial, moved or last_bit, about_zero=moved, last_bit=last_bit)
+            drawn = self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
             with self._replaying(drawn):
                 wider = [widen_tensor(c) for c in cotangents]
@@ -373,14 +376,18 @@ class Reference:
                 self.oracle_note = f"{note}: the reference is compared with itself"
             return None
 
-    def _widened(self, trial: Trial, moved: bool, *, about_zero: bool = False) -> Trial:
-        """``about_zero``: what is zero moves, too, to either side. There a slope may have a step,
-        and each value between both sides is a gradient: clamp(min=0) and relu() differ so."""
+    def _widened(
+        self, trial: Trial, moved: bool, *, about_zero: bool = False, last_bit: bool = False
+    ) -> Trial:
+        """``last_bit``: moved by float64's eps, not by its own type's. ``about_zero``: what is
+        zero moves, too, to either side. There a slope may have a step, and each value between both
+        sides is a gradient: clamp(min=0) and relu() differ so."""
 
         def widen(value: torch.Tensor) -> torch.Tensor:
             wide = widen_tensor(value.detach())
             if moved and wide.dtype in (torch.float64, torch.complex128):
-                wide = numerics.nudge(wide, value.dtype.to_real(), trial["draw"])
+                like = torch.float64 if last_bit else value.dtype.to_real()
+                wide = numerics.nudge(wide, like, trial["draw"])
             if moved and about_zero and wide.dtype is torch.float64:
                 wide = numerics.nudge_zeros(wide, value.dtype, trial["draw"])
             return wide.requires_grad_(value.requires_grad)

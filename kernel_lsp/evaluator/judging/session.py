@@ -405,7 +405,8 @@ class Examination:
         moved = [self.reference.gradients_wide(trial, weights, moved=True) for _ in range(2)]
         known = self._known_gradient_errors(trial, weights)
         others = [m for m in moved if m]
-        return self._judge_gradients(names, got, want, truth, others, known, about=about)
+        again = self.reference.gradients_wide(trial, weights, last_bit=True)
+        return self._judge_gradients(names, got, want, truth, others, known, again, about=about)
 
     def _gradients_of(self, message: dict[str, Any], blobs: Blobs, which: str) -> Gradients:
         """Of a worker's answer; raises Mismatch when it is none."""
@@ -424,6 +425,7 @@ class Examination:
         truth: Gradients | None,
         moved: list[Gradients],
         known: dict[str, list[tuple[float, float]]] | None = None,
+        again: Gradients | None = None,
         *,
         about: tuple[str, float, str],
     ) -> list[numerics.Comparison]:
@@ -445,6 +447,7 @@ class Examination:
                     constants,
                     errors,
                     edge=edge,
+                    again=again[name] if again else None,
                 )
             )
         return results
@@ -503,15 +506,17 @@ class Examination:
         like = leaves_with_gradients(placed, self.reference.target)
         got, want = (_zeros_for_none(one, names, like) for one in (got, want))
         matching.match_gradients(got, want)
-        wide, *moved = (
-            self.reference.gradients_wide(trial, cotangents, moved=moved, weights=weights)
-            for moved in (False, True, True)
+        found = (
+            self.reference.gradients_wide(trial, cotangents, weights=weights, **how)
+            for how in ({}, {"last_bit": True}, {"moved": True}, {"moved": True})
         )
-        truth = _zeros_for_none(wide, names, like) if wide else None
-        others = [_zeros_for_none(one, names, like) for one in moved if one]
+        truth, again, *others = (
+            _zeros_for_none(one, names, like) if one else None for one in found
+        )
+        moved = [one for one in others if one]
         edge = inputs.INFINITE if trial["family"] == inputs.TIED else ""
         about = (self._precision(trial), SECOND_CONSTANTS, edge)
-        results = self._judge_gradients(names, got, want, truth, others, about=about)
+        results = self._judge_gradients(names, got, want, truth, moved, again=again, about=about)
         reply = verdict(results, trial["label"], [f"gradient of gradients of {n}" for n in names])
         return {**reply, "compared": len(names)}
 

@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator.judging import narrow, numerics  # noqa: E402
+from kernel_lsp.evaluator.judging.drawing import draw  # noqa: E402
+from kernel_lsp.evaluator.judging.oracle import Reference  # noqa: E402
+from kernel_lsp.evaluator.judging.planning import plain  # noqa: E402
+from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 
 pytestmark = pytest.mark.torch
 EPS = 2.0**-23
@@ -142,3 +146,70 @@ def test_a_lost_element_is_found_and_named_however_noisy_the_rows_are(
     candidate[17, 5] = 0.0
     said = narrow.problem(candidate, reference, oracle, [moved], 2.0**-7, constants)
     assert "1 elements are farther off than rounding explains, one of them by 1.00e+00" in said
+
+
+# --- zero in exact arithmetic ------------------------------------------------------------------
+
+
+def _left_of_zero(seed: int, eps: float) -> "torch.Tensor":
+    """What rounding leaves of terms of about 1 that cancel."""
+    return eps * torch.randn(64, generator=torch.Generator().manual_seed(seed)).double()
+
+
+@pytest.mark.parametrize(
+    "times_eps, passes",
+    [(8.0, True), (2.0**13, False), (1e5, False)],
+    ids=["another-order", "tf32", "wrong"],
+)
+def test_what_is_zero_but_for_rounding_is_held_to_the_terms_that_cancelled(
+    times_eps: float, passes: bool
+) -> None:
+    oracle, again = (_left_of_zero(seed, 2.0**-52) for seed in (1, 2))
+    reference, candidate = (
+        _left_of_zero(3, EPS).float(),
+        _left_of_zero(4, times_eps * EPS).float(),
+    )
+    without = numerics.compare(candidate, reference, oracle, (again,))
+    assert not without.passed  # 2 times the reference's own are allowed, which is chance
+    found = numerics.compare(candidate, reference, oracle, (again,), again=again)
+    assert found.passed is passes
+
+
+def test_what_keeps_its_digits_is_held_to_its_own_size() -> None:
+    oracle = 1e-6 * torch.linspace(1, 2, 64, dtype=torch.float64)
+    candidate, again = oracle.float() + 8 * EPS, oracle * (1 + 1e-9)
+    assert not numerics.compare(candidate, oracle.float(), oracle, again=again).passed
+
+
+BIAS_BEFORE_NORM = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(32, 8)]
+"""
+
+
+def test_the_bias_before_a_norm_is_seen_to_have_no_gradient_and_the_weight_is_not() -> None:
+    asked = request_from_files(BIAS_BEFORE_NORM, BIAS_BEFORE_NORM, device="cpu")
+    reference = Reference(asked.reference, asked.workload, "cpu")
+    reference.may_record_gradients = True
+    trial = draw(reference, 0, {**plain("as_given"), "number": 1, "grad": True})
+    cotangents = [torch.randn(32, 8)]
+    oracle = reference.gradients_wide(trial, cotangents)
+    again = reference.gradients_wide(trial, cotangents, last_bit=True)
+    assert oracle is not None and again is not None
+    differ = {
+        name: numerics.relative_error(again[name], one)
+        for name, one in oracle.items()
+        if one is not None
+    }
+    assert differ.pop("parameter 'linear.bias'") > numerics.NO_DIGIT
+    assert max(differ.values()) < 1e-10
