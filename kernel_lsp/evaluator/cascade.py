@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -33,6 +33,11 @@ from kernel_lsp.records import CompiledKernel, EvalStatus, Progress, TargetKind
 
 T = TypeVar("T")
 Report = Callable[[Progress], None]
+Begin = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+async def _at_once(opened: dict[str, Any]) -> None:
+    """Nothing is waited for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +50,9 @@ class EvaluationTurns:
     """Around everything that is timed, on a device where nobody may be present then (a CPU)."""
     alone: Alone
     """To be the only child of ours that runs, for as long as one answer takes (a GPU)."""
-    start_clock: Callable[[], None] = lambda: None
-    """Called when judge and worker are ready: the evaluation's own time begins."""
+    begin: Begin = _at_once
+    """Called when judge and worker are ready, with what the judge said of the reference: waits for
+    the memory that it needs, then the evaluation's own time begins."""
 
 
 def refuse(request: EvaluationRequest) -> None:
@@ -106,9 +112,7 @@ async def judge_candidate(
 ) -> None:
     """Everything that runs the candidate. Raises Rejected, EvaluationError, Withdrawn."""
     async with turns.present(), Loan(bench.timers) as loan:
-        tried = await _try_candidate(
-            request, bench, sandbox, turns.start_clock, loan, found, report
-        )
+        tried = await _try_candidate(request, bench, sandbox, turns.begin, loan, found, report)
         if tried is None:
             return
         timed, session = tried
@@ -128,7 +132,7 @@ async def _try_candidate(
     request: EvaluationRequest,
     bench: JudgeBench,
     sandbox: Sandbox,
-    start_clock: Callable[[], None],
+    begin: Begin,
     loan: Loan,
     found: Findings,
     report: Report,
@@ -141,7 +145,7 @@ async def _try_candidate(
         judge, opened, init = session
         assert starting is not None
         worker = await starting
-    start_clock()
+    await begin(opened)
     found.environment.update(opened["environment"])
     found.environment["sandbox"] = worker.child.confined
     for inputs, cause in opened["crashed"].items():

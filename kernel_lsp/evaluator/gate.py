@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kernel_lsp import phases
 from kernel_lsp.errors import EvaluationError, OutOfMemory, boundary
@@ -29,6 +30,7 @@ from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, DeviceTurn, default
+from kernel_lsp.evaluator.sharing.memory_claims import MemoryNeed
 from kernel_lsp.evaluator.sharing.room import Room
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.process import Child
@@ -64,6 +66,8 @@ class Gate:
         beside = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
         self._room = Room()
+        self._working: list[str] = []
+        """What is judged now, for those who wait."""
         self._running = 0
         self._limits: set[asyncio.Timeout] = set()
         self._warming: set[asyncio.Task[None]] = set()
@@ -120,7 +124,7 @@ class Gate:
         say = report or (lambda progress: None)
         request = evidence.with_seed(self._judges.seeded(request))
         with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
-            async with self._at_work(request.device):
+            async with self._at_work(request.device, request.reference.entry, say):
                 found, evaluation = await self._with_room(request, say, wanted)
         if keep:
             keep(evidence.gather(request, found, evaluation))
@@ -151,7 +155,9 @@ class Gate:
         async with self._in_use(), self._judges.expecting(request) as bench:
             if request.device == "cuda":
                 async with asyncio.timeout(None) as limit:
-                    async with self._turns(request.device, Findings(), limit, report).present():
+                    purpose = request.reference.entry
+                    turns = self._turns(request.device, Findings(), limit, report, purpose)
+                    async with turns.present():
                         await bench.expect(request)
             elif not self._places["cpu"].locked():
                 await bench.expect(request)
@@ -159,14 +165,22 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def device_turn(
-        self, device: str, *, exclusive: bool, limit: asyncio.Timeout, report: Report
+        self,
+        device: str,
+        *,
+        exclusive: bool,
+        limit: asyncio.Timeout,
+        report: Report,
+        purpose: str = "",
     ) -> AsyncIterator[DeviceTurn]:
         """The right to use a device; waiting for it is not counted against the evaluation's
-        time."""
+        time. ``purpose``: see `DeviceSharing.turn`."""
         loop, when = asyncio.get_running_loop(), limit.when()
         left = None if when is None else when - loop.time()
         limit.reschedule(None)
-        async with self.device_sharing.turn(device, exclusive=exclusive, report=report) as turn:
+        async with self.device_sharing.turn(
+            device, exclusive=exclusive, report=report, purpose=purpose
+        ) as turn:
             limit.reschedule(None if left is None else loop.time() + left)
             yield turn
 
@@ -189,7 +203,12 @@ class Gate:
                         other.reschedule(when + time.monotonic() - start)
 
     def _turns(
-        self, device: str, found: Findings, limit: asyncio.Timeout, report: Report
+        self,
+        device: str,
+        found: Findings,
+        limit: asyncio.Timeout,
+        report: Report,
+        purpose: str,
     ) -> cascade.EvaluationTurns:
         """On a GPU the device is held from the first trial to the last timing, and what is timed
         runs alone; on a CPU trials may run beside other editors' and timing has it for itself."""
@@ -197,7 +216,7 @@ class Gate:
         @contextlib.asynccontextmanager
         async def turn(exclusive: bool) -> AsyncIterator[None]:
             async with self.device_turn(
-                device, exclusive=exclusive, limit=limit, report=report
+                device, exclusive=exclusive, limit=limit, report=report, purpose=purpose
             ) as held:
                 found.environment["device_state"] = held.states
                 yield
@@ -215,13 +234,13 @@ class Gate:
         )
 
     def _after_others(
-        self, bench: judges.JudgeBench, turns: cascade.EvaluationTurns
+        self, bench: judges.JudgeBench, turns: cascade.EvaluationTurns, report: Report
     ) -> cascade.EvaluationTurns:
         """On a CPU, timing waits for baselines that are being made for another job."""
 
         @contextlib.asynccontextmanager
         async def timing() -> AsyncIterator[None]:
-            await self._judges.others_are_made(bench)
+            await self._judges.others_are_made(bench, report)
             async with turns.timing():
                 yield
 
@@ -234,8 +253,10 @@ class Gate:
         """A process that says which of many variants are worth judging. On a CPU nothing else is
         judged meanwhile. Raises TunerLost, also out of the block."""
         say = report or (lambda progress: None)
-        async with self._at_work(request.device), asyncio.timeout(None) as limit:
-            turns = self._turns(request.device, Findings(), limit, say)
+        place = self._at_work(request.device, request.reference.entry, say)
+        async with place, asyncio.timeout(None) as limit:
+            purpose = request.reference.entry
+            turns = self._turns(request.device, Findings(), limit, say, purpose)
 
             @contextlib.asynccontextmanager
             async def alone(party: Party) -> AsyncIterator[None]:
@@ -261,12 +282,19 @@ class Gate:
             yield functools.partial(self._pool.start, environment={}, imports="compiler")
 
     @contextlib.asynccontextmanager
-    async def _at_work(self, device: str) -> AsyncIterator[None]:
-        """One of the places."""
+    async def _at_work(self, device: str, purpose: str, report: Report) -> AsyncIterator[None]:
+        """One of the places; who waits for one says who has them."""
         begin = time.monotonic()
-        async with self._in_use(), self._places["cuda" if device == "cuda" else "cpu"]:
+        place = self._places["cuda" if device == "cuda" else "cpu"]
+        if place.locked() and (names := ", ".join(sorted(set(self._working)))):
+            report(Progress(phase="queue", message=f"waiting until {names} is judged"))
+        async with self._in_use(), place:
             phases.note("wait.place", begin)
-            yield
+            self._working.append(purpose)
+            try:
+                yield
+            finally:
+                self._working.remove(purpose)
 
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncIterator[None]:
@@ -318,7 +346,7 @@ class Gate:
         try:
             cascade.refuse(request)
             cascade.scan(request, found)
-            async with asyncio.timeout(None) as limit:  # `start_clock` begins it
+            async with asyncio.timeout(None) as limit:  # `begin` sets it
                 self._limits.add(limit)
                 try:
                     await self._run(request, found, limit, report, wanted)
@@ -343,15 +371,30 @@ class Gate:
         report: Report,
         wanted: Callable[[], bool],
     ) -> None:
-        def start_clock() -> None:
+        turns = self._turns(request.device, found, limit, report, request.reference.entry)
+        claims = contextlib.AsyncExitStack()
+
+        async def begin(opened: dict[str, Any]) -> None:
+            need = MemoryNeed(
+                needed_bytes=opened["needed_bytes"],
+                total_bytes=opened["total_bytes"],
+                purpose=request.reference.entry,
+            )
+            await claims.enter_async_context(
+                self.device_sharing.memory(request.device, need, report)
+            )
             limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
 
-        turns = replace(self._turns(request.device, found, limit, report), start_clock=start_clock)
+        turns = replace(turns, begin=begin)
         for again in (True, False):
             try:
-                async with self._judges.bench(request) as bench, bench.place(request) as sandbox:
+                async with (
+                    self._judges.bench(request) as bench,
+                    bench.place(request) as sandbox,
+                    claims,
+                ):
                     if request.device == "cpu":
-                        turns = self._after_others(bench, turns)
+                        turns = self._after_others(bench, turns, report)
                     await cascade.judge_candidate(
                         request, bench, sandbox, turns, found, report, wanted
                     )

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import itertools
 import weakref
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from kernel_lsp.evaluator.processes.sandbox import (
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import Disturbed
 from kernel_lsp.evaluator.timers import SessionSource, Timers
+from kernel_lsp.records import Progress
 
 MAX_JUDGES = 4
 """Judges that are kept; on a GPU each holds a context of about 0.5 GB."""
@@ -195,11 +196,13 @@ class Judges:
                 await bench.rest()
             await self._make_room()
 
-    async def others_are_made(self, mine: JudgeBench) -> None:
+    async def others_are_made(self, mine: JudgeBench, report: Callable[[Progress], None]) -> None:
         """Until no spare of another reference is being made, which would disturb a measurement on
         a CPU."""
         making = [bench.timers.making for bench in self._benches.values() if bench is not mine]
         if waiting := [one for one in making if one is not None]:
+            text = "waiting until the baselines of another job are made"
+            report(Progress(phase="queue", message=text))
             await asyncio.wait(waiting)
 
     @contextlib.asynccontextmanager

@@ -179,6 +179,8 @@ class Judge:
             "conduct": wire.to_json(reference.subject.conduct),
             "environment": reference.device.environment(),
             "elements": reference.elements,
+            "needed_bytes": reference.needed_bytes,
+            "total_bytes": needs.total_bytes(self.place),
             "size": needs.in_words(reference.needed_bytes, needs.free_bytes(self.place)),
         }
 

@@ -42,10 +42,17 @@ def needed_bytes(inputs: int, state: int, results: int) -> int:
 
 def free_bytes(place: str) -> int:
     """Of the device; of the machine where that is the CPU."""
-    if place == "cuda":
-        return int(torch.cuda.mem_get_info()[0])
+    return int(torch.cuda.mem_get_info()[0]) if place == "cuda" else _memory("MemAvailable")
+
+
+def total_bytes(place: str) -> int:
+    """Of the device; of the machine where that is the CPU."""
+    return int(torch.cuda.mem_get_info()[1]) if place == "cuda" else _memory("MemTotal")
+
+
+def _memory(name: str) -> int:
     lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def make_room(place: str) -> None:

@@ -36,6 +36,7 @@ from kernel_lsp.errors import Busy
 from kernel_lsp.evaluator.sharing import nvml
 from kernel_lsp.evaluator.sharing.allowance import continues_at, used_s
 from kernel_lsp.evaluator.sharing.locks import Files, device_key, try_lock
+from kernel_lsp.evaluator.sharing.memory_claims import MemoryClaims, MemoryNeed
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress
 
@@ -130,9 +131,15 @@ class DeviceSharing:
 
     @asynccontextmanager
     async def turn(
-        self, device: str, *, exclusive: bool = True, report: Report | None = None
+        self,
+        device: str,
+        *,
+        exclusive: bool = True,
+        report: Report | None = None,
+        purpose: str = "",
     ) -> AsyncIterator[DeviceTurn]:
-        """Wait for the device and hold it. ``device`` is cuda, cpu or interpreter.
+        """Wait for the device and hold it. ``device`` is cuda, cpu or interpreter. ``purpose``:
+        what is judged, for those who wait meanwhile.
 
         Raises EvaluationError when it stays busy or the hour's allowance is used up, Disturbed out
         of the block when a neighbor becomes busy (what runs in it is cancelled first)."""
@@ -142,12 +149,22 @@ class DeviceSharing:
             return
         lane = await self._lane(device)
         start = time.monotonic()
-        async with lane.entered(exclusive, report or (lambda progress: None)):
+        async with lane.entered(exclusive, report or (lambda progress: None), purpose):
             turn.waited_s = time.monotonic() - start
             phases.note("wait.device", start)
             await turn.sample("begin")
             async with lane.watched(turn):
                 yield turn
+
+    @asynccontextmanager
+    async def memory(self, device: str, need: MemoryNeed, report: Report) -> AsyncIterator[None]:
+        """Wait until the jobs of all processes leave so much of a device's memory, and keep it for
+        the block; on an interpreter that is the machine's own."""
+        lane = await self._lane("cuda" if device == "cuda" else "cpu")
+        start = time.monotonic()
+        async with MemoryClaims(lane.files.claims).claimed(need, _Teller(report)):
+            phases.note("wait.memory", start)
+            yield
 
     @property
     def environment(self) -> dict[str, str]:
@@ -219,12 +236,12 @@ class _Lane:
     # --- within this process -----------------------------------------------------------------
 
     @asynccontextmanager
-    async def entered(self, exclusive: bool, report: Report) -> AsyncIterator[None]:
+    async def entered(self, exclusive: bool, report: Report, purpose: str) -> AsyncIterator[None]:
         await self._reserve(exclusive)
         try:
             async with self._taking:
                 if self._held_since is None:
-                    await self._take(_Teller(report))
+                    await self._take(_Teller(report), purpose)
             yield
         finally:
             if exclusive:
@@ -264,9 +281,9 @@ class _Lane:
 
     # --- across processes --------------------------------------------------------------------
 
-    async def _take(self, say: _Teller) -> None:
+    async def _take(self, say: _Teller, purpose: str) -> None:
         """Raises EvaluationError; holds nothing then, nor when it is cancelled."""
-        await self._lock(say)
+        await self._lock(say, purpose)
         try:
             self._require_allowance()
             if self._neighborhood is not None:
@@ -287,22 +304,17 @@ class _Lane:
         self._held_since = None
         self.files.lock.release()
 
-    async def _lock(self, say: _Teller) -> None:
-        holder = None
+    async def _lock(self, say: _Teller, purpose: str) -> None:
+        holder = ""
         try:
             for lock in (self.files.queue, self.files.lock):
                 while not try_lock(lock):
-                    holder = (
-                        self.files.holder() or holder
-                    )  # who is just leaving has no name any more
-                    say(
-                        f"waiting for kernel-lsp{f' (pid {holder})' if holder else ''} on the "
-                        f"same device"
-                    )
+                    holder = self.files.in_words() or holder  # who is just leaving has no name
+                    say(f"waiting for kernel-lsp{holder} on the same device")
                     await asyncio.sleep(LOCK_POLL_S)
         finally:
             self.files.queue.release()
-        self.files.sign()
+        self.files.sign(purpose)
 
     def _require_allowance(self) -> None:
         minutes, now = self.rules.minutes_per_hour, time.time()

@@ -42,26 +42,42 @@ class Files:
         row."""
         self.ledger = DeviceLedger(self.folder / f"{stem}.used.json")
         self._holder = self.folder / f"{stem}.holder"
+        self.claims = self.folder / f"{stem}.claims"
+        """Folder for the memory that jobs have claimed (memory_claims.py)."""
 
     def holder(self) -> int | None:
         """Process that has the device now; None when nobody has, or who cannot be told."""
-        if not _is_held(self.lock.lock_file):
+        found = self._signature()
+        return found and found[0]
+
+    def in_words(self) -> str:
+        """Who has the device now, and for what; empty when that cannot be told."""
+        found = self._signature()
+        if found is None:
+            return ""
+        pid, purpose = found
+        return f" (pid {pid}), which judges {purpose}," if purpose else f" (pid {pid})"
+
+    def _signature(self) -> tuple[int, str] | None:
+        if not is_held(self.lock.lock_file):
             return None
         try:
-            return int(self._holder.read_text())
+            pid, _, purpose = self._holder.read_text().partition(" ")
+            return int(pid), purpose
         except (OSError, ValueError):
             return None
 
     def wanted(self) -> bool:
         """Whether another process waits for the device."""
-        return _is_held(self.queue.lock_file)
+        return is_held(self.queue.lock_file)
 
-    def sign(self) -> None:
+    def sign(self, purpose: str) -> None:
         with contextlib.suppress(OSError):  # only a name for those who wait
-            self._holder.write_text(str(os.getpid()))
+            self._holder.write_text(f"{os.getpid()} {purpose}".strip())
 
 
-def _is_held(file: str) -> bool:
+def is_held(file: str) -> bool:
+    """Whether some process has this lock now."""
     try:
         with FileLock(file).acquire(timeout=0):
             return False

@@ -1,7 +1,7 @@
 """Who shares the memory of a device with others, and who needs all of it. No torch.
 
 Jobs of one process run beside each other until one of them runs out of memory; that one is judged
-again when it is alone. Does not cover: other processes, whose memory is theirs."""
+again when it is alone. Does not cover: other processes (memory_claims.py)."""
 
 from __future__ import annotations
 
