@@ -267,6 +267,7 @@ class ProgramBench:
         # Five minutes on an H100 to the first step of twelve layers: targets have gained by then.
         slow = [way for way in self._plain if way == SLOWEST]
         measuring.measure(self.measured, slow, self._start, self._say, FIRST)
+        measuring.measure_doubtful(self.measured, self._start, self._say)
         ways = self.measured.worth_more(MAX_PLAIN)
         ways += self._composed(looked, [way for way in ways if not way.is_edited])
         if len(ways) > 1:  # else there is nothing to compare it with

@@ -28,10 +28,10 @@ COMPILED = (
 """What a user can have without us."""
 SLOWEST = COMPILED[-1]
 """It takes minutes to its first step."""
-FIRST, LATER = range(1), range(1, 4)
-"""Rounds before targets are looked at, and after."""
+FIRST, LATER, AGAIN = range(1), range(1, 4), range(4, 5)
+"""Rounds before targets are looked at, and after; and the one of edits that the first would drop."""
 HOPELESS = 1.15
-"""Times as fast as a way is the best of the first round: that way is not run again."""
+"""Times as fast as our edits is the fastest way, in each of two rounds: they are not run again."""
 FAR_BEHIND = 1.5
 """The same of a way without our edits. It is more, because edits must beat the best of these, and
 one run may have been disturbed."""
@@ -124,10 +124,22 @@ class MeasuredWays:
         known = [
             way for way in others if way != AS_IS and FAR_BEHIND * speeds[way] >= speeds[others[0]]
         ][:plain]
-        edited = [
-            way for way in timed if way.is_edited and HOPELESS * speeds[way] >= speeds[timed[0]]
-        ]
+        behind = self.far_behind()
+        edited = [way for way in timed if way.is_edited and way not in behind]
         return [AS_IS, *known, *edited]
+
+    def far_behind(self) -> list[ProgramWay]:
+        """Our edits that are hopeless in every round that they have with the fastest way."""
+        best = self.best(self.runs)
+        if best is None:
+            return []
+        return [way for way in self.runs if way.is_edited and self._is_hopeless(way, best)]
+
+    def _is_hopeless(self, way: ProgramWay, best: ProgramWay) -> bool:
+        fastest, mine = self.runs[best], self.runs[way]
+        pairs = [(fastest[n].step_ms, mine[n].step_ms) for n in fastest if n in mine]
+        slow = [HOPELESS * one < other for one, other in pairs if one and other]
+        return bool(slow) and all(slow)
 
 
 def _exp(value: float) -> float:
@@ -155,6 +167,18 @@ def measure(
             report(f"timing the step, round {number + 1}: {way.name}")
             measured.runs.setdefault(way, {})[number] = start(way, number)
             after_round()
+
+
+def measure_doubtful(
+    measured: MeasuredWays,
+    start: Callable[[ProgramWay, int], StepRun],
+    report: Callable[[str], None],
+) -> None:
+    """Time edits that are far behind once more, beside the fastest way: one disturbed run drops
+    none."""
+    best, behind = measured.best(measured.runs), measured.far_behind()
+    if best is not None and behind:
+        measure(measured, [best, *behind], start, report, AGAIN)
 
 
 # --- what it computes -----------------------------------------------------------------------------

@@ -297,6 +297,27 @@ def test_what_is_far_slower_than_the_program_as_it_is_is_not_timed_again() -> No
     assert found.worth_more(2) == [AS_IS, FAST, EDITED]
 
 
+def test_an_edit_is_timed_again_before_one_disturbed_run_drops_it() -> None:
+    def first_round(edited_ms: float) -> MeasuredWays:
+        times = {AS_IS: 10.0, FAST: 8.0, SLOW: 12.0, EDITED: edited_ms}
+        return MeasuredWays(runs={way: {0: run(way, ms)} for way, ms in times.items()})
+
+    def start(way: ProgramWay, number: int) -> StepRun:
+        asked.append(way)
+        return run(way, again_ms[way])
+
+    found, asked, again_ms = first_round(14.0), list[ProgramWay](), {FAST: 16.0, EDITED: 15.0}
+    assert EDITED not in found.worth_more(1)
+    measuring.measure_doubtful(found, start, lambda _: None)
+    assert asked == [FAST, EDITED] and found.worth_more(1) == [AS_IS, FAST, EDITED]
+    found, again_ms = first_round(14.0), {FAST: 16.0, EDITED: 30.0}
+    measuring.measure_doubtful(found, start, lambda _: None)
+    assert found.worth_more(1) == [AS_IS, FAST], "slow twice"
+    asked.clear()
+    measuring.measure_doubtful(first_round(9.0), start, lambda _: None)
+    assert not asked, "what is near the fastest is measured with it later"
+
+
 def test_a_way_that_took_too_long_leaves_the_program_without_a_verdict() -> None:
     found = measured()
     outcome = ProgramOutcome(recording=None, targets=(), measured=found)  # type: ignore[arg-type]
