@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +15,18 @@ from rewrite_helpers import skill
 from search_helpers import proposal, verdict
 
 from kernel_lsp import analysis
-from kernel_lsp.evaluator import programs
+from kernel_lsp.config import Settings
+from kernel_lsp.evaluator import Gate, programs
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
+from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import parts
 from kernel_lsp.pipeline.prepare import PreparedJob
+from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.presenter import breaks
 from kernel_lsp.records import (
     Break,
     Candidate,
+    EvalStatus,
     Job,
     Outcome,
     Part,
@@ -52,11 +59,30 @@ class Net(nn.Module):
 """
 
 
+ONCE = """\
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a = nn.Linear(width, width)
+
+    def forward(self, x):
+        h = self.a(x)
+        h = F.silu(h) * torch.sigmoid(h) + 0.5 * h
+        if h.abs().max() > 100:
+            h = h / 100
+        y = F.gelu(h) * torch.sigmoid(h * 1.702) + x
+        return y * 2 + h
+"""
+"""Its graph breaks once."""
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedJob:
-    program, workload = recorded(
-        tmp_path_factory.mktemp("joined"), NET, "Net", (256,), torch.randn(64, 256)
-    )
+    return prepare(tmp_path_factory.mktemp("joined"), NET, 256, 64)
+
+
+def prepare(folder: Path, text: str, width: int, rows: int) -> PreparedJob:
+    program, workload = recorded(folder, text, "Net", (width,), torch.randn(rows, width))
     snapshot = Snapshot(uri="file:///net.py", text=program.source)
     target = analysis.named_target(snapshot, "Net")
     assert target is not None and program.home is not None
@@ -69,10 +95,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedJob:
 @pytest.fixture(scope="module")
 def made(prepared: PreparedJob) -> list[tuple[Part, Candidate]]:
     """A rewrite of each of three parts."""
+    return rewrites_at(prepared, (0, 1), (3, 4), (6, 6))
+
+
+def rewrites_at(prepared: PreparedJob, *places: tuple[int, int]) -> list[tuple[Part, Candidate]]:
+    """``places``: first and last line of each part, from the first one of ``forward``."""
     lines = prepared.program.source.split("\n")
     begin = lines.index("        h = self.a(x)") + 1
-    places = [Part(first=begin + at, last=begin + to) for at, to in ((0, 1), (3, 4), (6, 6))]
-    return [(part, rewritten(prepared, prepared.workload, part)) for part in places]
+    parts = [Part(first=begin + first, last=begin + last) for first, last in places]
+    return [(part, rewritten(prepared, prepared.workload, part)) for part in parts]
 
 
 def rewritten(prepared: PreparedJob, workload: Workload, part: Part) -> Candidate:
@@ -134,6 +165,36 @@ async def test_what_is_joined_is_judged_and_offered_where_it_is_better_still(
     assert worse.best == found[0].best and worse.joined == ()
     alone = await parts.with_joined(prepared, best, [found[0], slow], judge(9.0))
     assert alone == best and len(asked) == 2
+
+
+@pytest.mark.torch
+async def test_the_gate_judges_two_parts_around_a_break_as_one_edit(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, ONCE, 64, 32)
+    parts_made = rewrites_at(prepared, (0, 1), (4, 5))
+    found = [
+        Outcome(qualname="Net", proposals=(proposal(one, verdict(1.2)),), part=part)
+        for part, one in parts_made
+    ]
+    sharing = DeviceSharing(SharingRules(data_dir=str(tmp_path / "data")))
+    async with Gate(device_sharing=sharing) as gate:
+        arena = Tournament(
+            prepared=prepared,
+            probe=Probe(python=sys.executable),
+            device="cpu",
+            settings=Settings(data_dir=str(tmp_path / "data")),
+            judge=gate.evaluate,
+            report=lambda progress: None,
+        )
+        outcome = await parts.with_joined(prepared, found[0], found, arena.in_full)
+        joined = next(one for one in outcome.proposals if len(one.candidate.steps) == 2)
+        judged = joined.evaluation
+        assert judged.status is EvalStatus.PASSED and judged.device == "interpreter", judged.detail
+        assert joined.candidate.edit is not None
+        spoiled = joined.candidate.edit.definitions.replace("1.702", "1.7")
+        assert spoiled != joined.candidate.edit.definitions
+        edit = replace(joined.candidate.edit, definitions=spoiled)
+        wrong = await arena.in_full(replace(joined.candidate, id="spoiled", edit=edit))
+        assert wrong.evaluation.status is EvalStatus.WRONG_RESULT, "the second part's kernel runs"
 
 
 CLASS = "class Net:\n    def forward(self, x):\n        a = x\n        b = a\n        return b\n"
