@@ -2,7 +2,7 @@
 
 Standard library only; nothing is executed here. The candidate is constructed with the reference's
 constructor arguments and receives the reference's weights; its class may be called like the
-reference's or like it with `New` appended.
+reference's or like it with `New` appended. An autograd Function is judged by its ``apply``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from kernel_lsp.files import read_source
 from kernel_lsp.records import Program, Setting, TargetKind, Workload, WorkloadOrigin
 
 NAMES = ("Model", "ModelNew")
+DEFINITIONS = (ast.ClassDef, ast.FunctionDef)
+DERIVATIVES = ("torch.autograd.Function", "autograd.Function", "Function")
 
 
 def program_text(path: Path) -> str:
@@ -84,7 +86,13 @@ def request_from_files(
             f"could not judge: the candidate defines neither {name} nor {name}New",
             "rename its class",
         )
-    program = Program(source=reference_text, entry=name, kind=_defined_targets(reference)[name])
+    kind = _defined_targets(reference)[name]
+    if _is_derivative(reference, name):
+        reference_text, name = _with_apply(reference_text, name)
+        kind = TargetKind.FUNCTION
+    if _is_derivative(candidate, other):
+        candidate_text, other = _with_apply(candidate_text, other)
+    program = Program(source=reference_text, entry=name, kind=kind)
     setting = Setting(gradients=False) if inference else Setting()
     workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS, setting=setting)
     if "get_inputs" not in _defined_targets(reference):
@@ -136,11 +144,21 @@ def _parse(text: str, which: str) -> ast.Module:
 
 def _defined_targets(tree: ast.Module) -> dict[str, TargetKind]:
     kinds = {ast.ClassDef: TargetKind.MODULE, ast.FunctionDef: TargetKind.FUNCTION}
-    return {
-        node.name: kinds[type(node)]
-        for node in tree.body
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef))
-    }
+    return {node.name: kinds[type(node)] for node in tree.body if isinstance(node, DEFINITIONS)}
+
+
+def _is_derivative(tree: ast.Module, name: str) -> bool:
+    """Whether it is a ``torch.autograd.Function``: a forward and its backward by hand."""
+    found = next(n for n in tree.body if isinstance(n, DEFINITIONS) and n.name == name)
+    bases = found.bases if isinstance(found, ast.ClassDef) else []
+    return any(ast.unparse(base) in DERIVATIVES for base in bases)
+
+
+def _with_apply(text: str, name: str) -> tuple[str, str]:
+    """The program with a function that applies the class, and that function's name: what is judged
+    are its values, and the gradients of the inputs that ask for some."""
+    applied = f"apply_{name}"
+    return f"{text}\n\n\ndef {applied}(*args):\n    return {name}.apply(*args)\n", applied
 
 
 def _only_entry(tree: ast.Module) -> str:

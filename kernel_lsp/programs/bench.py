@@ -381,5 +381,5 @@ def _clock(known: Clock, shares: Shares, modules: Collection[Name]) -> Clock:
     """The clock, with roots and the repeated block as the profile shows them. Functions that the
     program calls itself are none: nothing waits for their instances."""
     roots = tuple(one for one in shares.roots() if one in modules) or known.roots
-    region = shares.repeated(roots[0]) if roots else None
+    region = shares.repeated(roots[0], modules) if roots else None
     return replace(known, roots=roots, region=region or known.region)

@@ -87,15 +87,15 @@ class Shares:
         """What any of these targets holds."""
         return self._share(row.us for row in self.rows if not set(names).isdisjoint(row.ranges))
 
-    def alone(self, name: Name) -> float:
-        """Without the targets that are called several times within it: repeated blocks, which are
-        rewritten by themselves."""
+    def alone(self, name: Name, others: Collection[Name]) -> float:
+        """Without those of ``others`` that are called several times within it: repeated blocks,
+        which are rewritten by themselves."""
         mine = self._calls(name)
+        repeated = {one for one in others if self._calls(one) > mine}
         return self._share(
             row.us
             for row in self.rows
-            if name in row.ranges
-            and not any(self._calls(one) > mine for one in row.ranges[row.ranges.index(name) + 1 :])
+            if name in row.ranges and repeated.isdisjoint(row.ranges[row.ranges.index(name) + 1 :])
         )
 
     def roots(self) -> list[Name]:
@@ -104,11 +104,12 @@ class Shares:
         found = [(self.of_target(name), name) for name in tops if (name,) in self.calls]
         return [name for share, name in sorted(found, reverse=True) if share >= MIN_ROOT]
 
-    def repeated(self, root: Name) -> Name | None:
-        """The block within the root that is called several times a step and holds the most time."""
+    def repeated(self, root: Name, modules: Collection[Name]) -> Name | None:
+        """The module within the root that is called several times a step and holds the most
+        time."""
         mine = self._calls(root)
         inside = {name for row in self.rows if root in row.ranges for name in row.ranges} - {root}
-        blocks = [name for name in inside if self._calls(name) >= 2 * mine]
+        blocks = [name for name in inside.intersection(modules) if self._calls(name) >= 2 * mine]
         return max(blocks, key=self.of_target, default=None)
 
     def is_within(self, name: Name, outer: Name) -> bool:

@@ -15,6 +15,8 @@ MIN_SHARE = 0.005
 """Of the step, below which nothing of a target could be noticed."""
 ENOUGH = 0.95
 """Share of the step that is looked at."""
+KINDS = ("module", "function", "autograd")
+"""Of recorded targets that may be one of a program's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +59,13 @@ class ProgramTarget:
 
 
 def rank_targets(recorded: ProgramRecording, shares: Shares | None) -> list[ProgramTarget]:
-    """The recording's modules and functions in the order in which they are looked at: those with
-    the most time first, and an outermost one by what is not in the blocks that it repeats."""
+    """The recording's modules, functions and autograd Functions in the order in which they are
+    looked at: those with the most time first, and an outermost one by what is not in the blocks
+    that it repeats."""
     found: dict[tuple[Path, str], ProgramTarget] = {}
     for way in recorded.ways:
         path, qualname = recorded.path_of(way), recorded.qualname_of(way)
-        if way.get("kind") not in ("module", "function") or (path, qualname) in found:
+        if way.get("kind") not in KINDS or (path, qualname) in found:
             continue
         seen = next((one for one in recorded.seen if one["target"] == way["target"]), way)
         name = (str(way.get("module", "")), qualname)
@@ -76,8 +79,10 @@ def rank_targets(recorded: ProgramRecording, shares: Shares | None) -> list[Prog
             why_not=way.get("not_kept") if recorded.snapshot(way) is None else None,
         )
 
+    opened = {one.name for one in found.values() if one.why_not is None}
+
     def order(one: ProgramTarget) -> float:
-        return -(one.share if shares is None else shares.alone(one.name))
+        return -(one.share if shares is None else shares.alone(one.name, opened))
 
     return sorted(found.values(), key=order)
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from . import describe, imports
 from .calls import named_arguments
+from .derivatives import DerivativeRecorder
 from .functions import FunctionRecorder
 from .recording import ProcessRecording
 from .sites import OWN_PACKAGES, CallSite, Glance, Look, is_hidden, target_class, written_class
@@ -51,6 +52,7 @@ class _Modules:
         self.wrapped: set[type] = set()
         """Classes whose own ``forward`` is watched."""
         self.functions = FunctionRecorder(torch, recording)
+        self.derivatives = DerivativeRecorder(torch, recording)
 
     def install(self) -> None:
         module = self.torch.nn.Module
@@ -64,6 +66,7 @@ class _Modules:
         def look_at_files() -> None:
             prior = self.recording.compile_frames(None)  # as in Recording.watch
             self.recording.safely(functions.scan)
+            self.recording.safely(self.derivatives.scan)
             self.recording.compile_frames(prior)
 
         def seldom(

@@ -57,7 +57,7 @@ class ProfilerRun:
                     vars(one) for one in list(sys.modules.values()) if isinstance(one, ModuleType)
                 ]
                 functions.replace({kind: self._in_range(kind, MARK + name)}, files)
-            elif isinstance(getattr(kind, "forward", None), FunctionType):
+            elif isinstance(getattr(kind, "forward", None), FunctionType):  # static ones too
                 self._watched.add(name)
                 kind.forward = self._in_range(kind.forward, MARK + name)
 
@@ -67,12 +67,16 @@ class ProfilerRun:
             self._torch.profiler.record_function,
         )
 
-        @functools.wraps(forward)
-        def ranged(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or self._profiler is None:
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            if self._profiler is None:
                 return forward(*args, **kwargs)
             with in_range(name):
                 return forward(*args, **kwargs)
+
+        @functools.wraps(forward)
+        def ranged(*args: Any, **kwargs: Any) -> Any:
+            # torch.compile takes what an autograd Function's refers to into its graph
+            return forward(*args, **kwargs) if is_compiling() else observed(*args, **kwargs)
 
         return ranged
 
@@ -183,7 +187,14 @@ def _place(event: Any, made_by: dict[tuple[int, int], list[Any]]) -> tuple[tuple
     if ACCUMULATE in node.name:
         return (), "backward"
     makers = made_by.get((node.fwd_thread, node.sequence_nr), ())
-    return (_ranges(makers[-1]) if makers else ()), "backward"
+    return (_ranges_of_maker(makers[-1]) if makers else ()), "backward"
+
+
+def _ranges_of_maker(event: Any) -> tuple[str, ...]:
+    """Those around a forward operation; of an autograd Function also its own, which begins within
+    the ``apply`` that made the node."""
+    within = [one for one in event.cpu_children if one.name.startswith(MARK)]
+    return _ranges(within[0] if within else event)
 
 
 def _backward(event: Any) -> Any:

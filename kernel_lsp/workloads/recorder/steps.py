@@ -133,12 +133,15 @@ class Steps:
         prepare = self._prepare
 
         def waiting(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
-            kind = type(self_)
+            # What the program has compiled is prepared before a graph of it is made, and has hooks
+            # around the graph: with fullgraph=True there is no way out of one.
+            root = vars(self_).get("_modules", {}).get("_orig_mod", self_)
+            kind = type(root)
             if _class_name(kind) in wanted:
                 wanted.discard(_class_name(kind))
                 if not wanted or self.ends:
                     module.__call__ = call
-                prepare(self_)
+                prepare(root, self_)
                 watch(kind)
                 return self_(*args, **kwargs)
             return call(self_, *args, **kwargs)
@@ -148,7 +151,7 @@ class Steps:
 
             def preparing(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
                 if id(self_) not in self._prepared:
-                    prepare(self_)
+                    prepare(self_, self_)
                 return inner(self_, *args, **kwargs)
 
             inner = kind.__call__ if "__call__" in vars(kind) else call
@@ -157,7 +160,8 @@ class Steps:
         module.__call__ = waiting
         self._stop_waiting = lambda: setattr(module, "__call__", call)
 
-    def _prepare(self, root: Any) -> None:
+    def _prepare(self, root: Any, called: Any) -> None:
+        """``called``: the root, or what the program has made of it by torch.compile."""
         is_first = not self._prepared
         self._prepared.add(id(root))
         self._cuda = self._cuda or any(
@@ -174,9 +178,9 @@ class Steps:
             if is_first:
                 self._profile = profiling.ProfilerRun(self.torch, targets)
                 self._profile.watch()
-                self._draws.watch(root)
+                self._draws.watch(called)
             if is_main:
-                root.register_forward_hook(self._tokens.called, with_kwargs=True)
+                called.register_forward_hook(self._tokens.called, with_kwargs=True)
         if is_main and self.given["clock"] == "calls" and type(root) not in self._ending:
             self._ending.add(type(root))
             self._end_with_calls(type(root))

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kernel_lsp.commands.verify import Require, conclusion
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator import Gate
+from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.evaluator.verify import program_text, request_from_files
 from kernel_lsp.records import EvalStatus, Evaluation, TargetKind
 
@@ -28,6 +30,50 @@ def test_the_convention_names_both_classes() -> None:
 def test_a_single_class_of_any_name_is_found() -> None:
     request = request_from_files(REFERENCE.replace("Model", "Block"), "class BlockNew: ...")
     assert (request.reference.entry, request.candidate_entry) == ("Block", "BlockNew")
+
+
+SWISH = """\
+import torch
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * (s + x * s * (1 - s))
+
+
+def get_inputs():
+    return [torch.randn(16, 32, requires_grad=True)]
+"""
+OTHER = SWISH.replace("s + x * s * (1 - s)", "s * (1 + x * (1 - s))")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "candidate, status",
+    [
+        (OTHER, EvalStatus.PASSED),
+        ("import torch\n\n\ndef Swish(x):\n    return x * torch.sigmoid(x)\n", EvalStatus.PASSED),
+        (OTHER.replace("(1 + x", "(1 - x"), EvalStatus.WRONG_RESULT),
+        (OTHER.replace("return x * torch", "return 1.01 * x * torch"), EvalStatus.WRONG_RESULT),
+    ],
+    ids=["a pair", "derived", "wrong backward", "wrong forward"],
+)
+async def test_an_autograd_function_is_judged_in_both_directions(
+    candidate: str, status: EvalStatus, tmp_path: Path
+) -> None:
+    request = request_from_files(SWISH, candidate, device="cpu", require_speed=False)
+    assert request.reference.entry == "apply_Swish"
+    async with Gate(device_sharing=DeviceSharing(SharingRules(data_dir=str(tmp_path)))) as gate:
+        found = await gate.evaluate(request)
+    assert found.status is status, found.detail
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,14 @@ def test_optimizers_that_take_no_time_are_not_fused_unless_the_device_waits() ->
 def test_roots_are_what_the_program_calls_itself_and_blocks_what_they_repeat() -> None:
     found = shares()
     assert found.roots() == [MODEL, LOSS]
-    assert found.repeated(MODEL) == BLOCK
-    assert found.repeated(LOSS) is None
+    assert found.repeated(MODEL, [BLOCK, NORM]) == BLOCK
+    assert found.repeated(LOSS, [BLOCK]) is None
     # The norm at the end is called in blocks as well, and is not within the block.
     assert found.is_within(BLOCK, MODEL) and not found.is_within(NORM, BLOCK)
-    assert found.alone(MODEL) == pytest.approx(0.1), "its blocks and norms are called more often"
+    alone = found.alone(MODEL, [MODEL, BLOCK, NORM])
+    assert alone == pytest.approx(0.1), "its blocks and norms are called more often"
+    assert found.repeated(MODEL, [NORM]) == NORM, "what is compiled is a module"
+    assert found.alone(MODEL, [MODEL, NORM]) == pytest.approx(0.6), "a block that is not opened"
 
 
 def test_nothing_is_shared_out_of_a_step_without_time() -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,15 @@ from kernel_lsp.commands import programs
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.programs import bench, measuring, offering, optimizing, recording, stepping
+from kernel_lsp.programs import (
+    bench,
+    measuring,
+    offering,
+    optimizing,
+    recording,
+    stepping,
+    targets,
+)
 from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.measuring import AS_IS
 from kernel_lsp.programs.mirror import Mirror
@@ -56,7 +65,9 @@ def test_a_profiled_step_is_shared_out_to_targets_and_the_optimizer(root: Path) 
     assert run.failed is None and run.profile is not None
     found = bench.Shares.of(run.profile, run.step_ms)
     assert (
-        found.device == "cpu" and found.roots() == [MODEL] and found.repeated(MODEL) in (BLOCK, MLP)
+        found.device == "cpu"
+        and found.roots() == [MODEL]
+        and found.repeated(MODEL, [BLOCK, MLP]) in (BLOCK, MLP)
     )
     kinds = {(row.ranges, row.kind) for row in found.rows}
     assert {
@@ -672,3 +683,85 @@ for step, batch in enumerate(DataLoader(torch.rand(64, 8), batch_size=4)):
     optimizer.step()
 """
 )
+
+
+BY_HAND = """\
+import torch
+from torch import nn
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, beta):
+        ctx.save_for_backward(x)
+        ctx.beta = beta
+        return x * torch.sigmoid(beta * x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(ctx.beta * x)
+        return grad * s * (1 + ctx.beta * x * (1 - s)), None
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+swish = Swish.apply
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(64, 256)
+
+    def forward(self, x):
+        return Scaled.apply(swish(self.a(x), 1.5)).square().mean()
+
+
+torch.manual_seed(0)
+net, x = Net(), torch.randn(512, 64)
+torch.compile(net, backend="eager", fullgraph=True)(x)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(12):
+    loss = net(x)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_backward_by_hand_is_seen_with_its_time_in_both_directions(
+    root: Path, tmp_path: Path
+) -> None:
+    recording = recorded_in(root, tmp_path, BY_HAND)
+    ways = {recording.qualname_of(way): way for way in recording.ways}
+    assert {"Swish", "Scaled", "Net"} <= ways.keys()
+    swish = ways["Swish"]
+    assert swish["kind"] == "autograd" and swish["calls"] >= 3 and swish["module"] == "__main__"
+    tensor, beta = swish["arguments"]
+    assert tensor["shape"] == [512, 256] and tensor["requires_grad"] and beta["value"] == 1.5
+    assert [one["shape"] for one in ways["Scaled"]["arguments"]] == [[512, 256]], "no context"
+    names = [["__main__", name] for name in ("Net", "Swish", "Scaled")]
+    run = steps_of(
+        root, steps=4, profiled=names, clock=replace(CLOCK, roots=(("__main__", "Net"),))
+    )
+    assert run.failed is None and run.profile is not None
+    found = bench.Shares.of(run.profile, run.step_ms)
+    around = (("__main__", "Net"), ("__main__", "Swish"))
+    assert {(around, "forward"), (around, "backward")} <= {(r.ranges, r.kind) for r in found.rows}
+    ranked = targets.rank_targets(recording, found)
+    one = next(one for one in ranked if one.qualname == "Swish")
+    assert one.share > 0.05 and one.why_not is not None
+    assert "both directions" in one.why_not and "kernel-lsp verify" in one.why_not
