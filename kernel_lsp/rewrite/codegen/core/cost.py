@@ -126,14 +126,29 @@ def read_once_seconds(graph: Graph, nodes: Sequence[fx.Node], launches: int) -> 
 BACKWARD = {
     **dict.fromkeys(("add", "sub", "rsub", "sum", "mean", "neg", "to", "_to_copy", "dropout"), 0.5),
     **dict.fromkeys(("mul", "div", "layer_norm", "group_norm", "instance_norm", "rms_norm"), 2.0),
+    "where": 2.2,
+    "addcmul": 2.4,
+    "lerp": 1.3,
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax", "glu"), 2.8),
 }
 """Time of an operation's backward over its forward's, by what it moves; 1.5 (gradient and saved
-tensor in, gradient out) for the others."""
+tensor in, gradient out) for the others. From `where` on: what a step of each took on an H100
+(benchmarks/results/training-times-h100-2026-11-26.json) less a forward at copy speed."""
 
 
 def trained_seconds(graph: Graph, node: fx.Node) -> float:
     """One node's forward and backward in eager mode."""
-    return eager_seconds(graph, node) * (1.0 + BACKWARD.get(op_name(node), 1.5))
+    return eager_seconds(graph, node) * (1.0 + _backward_ratio(node))
+
+
+def _backward_ratio(node: fx.Node) -> float:
+    """Time of the backward over the forward's. A sum of tensors of one shape hands its gradient
+    on; where one is broadcast, its gradient is a sum."""
+    name = op_name(node)
+    shapes = {getattr(arg.meta.get("val"), "shape", None) for arg in node.all_input_nodes}
+    if name == "add" and shapes == {node.meta["val"].shape}:
+        return 0.0
+    return BACKWARD.get(name, 1.5)
 
 
 def trained_benefit(

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from codegen_helpers import program
+from rewrite_helpers import sites
 from training_helpers import agrees, rewritten, session
 
 from kernel_lsp.errors import CaptureError
@@ -439,3 +440,36 @@ def test_outside_of_training_the_kernel_has_no_backward_and_the_guard_says_so() 
     text = rewritten(program("F.gelu(x + y) * 2", inputs), "fused-pointwise", training=None)
     assert "autograd" not in text
     assert "not (torch.is_grad_enabled() and (x.requires_grad or y.requires_grad))" in text
+
+
+BIG = "torch.randn(2048, 1024, requires_grad=True)"
+SEVERAL = ["torch.where(m, x, y)", "torch.addcmul(x, y, x)", "x * y", "F.glu(x, -1)"]
+"""Each is one kernel in eager's forward, and more than one in its backward."""
+
+
+def alone(expression: str, given: str) -> str:
+    mask = "torch.rand(2048, 1024) < 0.5"
+    return program(expression, f"{mask}, {given}, {given}", arguments="m, x, y")
+
+
+@pytest.mark.parametrize("expression", SEVERAL)
+def test_one_operation_with_several_kernels_in_its_backward_is_worth_ours(expression: str) -> None:
+    assert len(sites(alone(expression, BIG), "fused-pointwise")) == 1
+
+
+@pytest.mark.parametrize("expression", SEVERAL)
+def test_one_operation_is_left_to_torch_in_inference(expression: str) -> None:
+    given = BIG.replace(", requires_grad=True", "")
+    assert sites(alone(expression, given), "fused-pointwise") == []
+
+
+@pytest.mark.parametrize("expression", ["x + y", "F.relu(x)", "F.silu(x)"])
+def test_one_operation_with_one_kernel_each_way_is_left_to_torch(expression: str) -> None:
+    assert sites(alone(expression, BIG), "fused-pointwise") == []
+
+
+@pytest.mark.parametrize("expression", SEVERAL)
+def test_gradients_of_one_operation(trainer, expression: str) -> None:
+    small = "torch.randn(5, 14, requires_grad=True)"
+    source = alone(expression, small).replace("torch.rand(2048, 1024)", "torch.rand(5, 14)")
+    agrees(trainer, source, "fused-pointwise")
