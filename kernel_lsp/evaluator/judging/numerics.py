@@ -280,14 +280,13 @@ def _verdict(
     """``floors``: for the error and for the largest deviation (relative to the oracle's
     largest)."""
     o = versions.oracle
-    scale = rms(o)
+    scale, terms = _scale(versions, floors)
     reference_error, worst_noise = _errors(versions.reference, o, scale)
     error, worst = _errors(versions.candidate, o, scale)
     noises = [*(_errors(m.nan_to_num(0.0), o, scale) for m in versions.moved), *known]
     noise = max([reference_error, *(one[0] for one in noises)])
     worst_noise = max([worst_noise, *(one[1] for one in noises)])
     peak = _ratio(_largest(o), scale)
-    terms = _cancelled(o, versions.again, scale)
     tolerance = constants * (FACTOR * noise + floors[0] * terms)
     worst_allowed = constants * (MAX_FACTOR * worst_noise + peak * floors[1] * terms)
     detail = ""
@@ -306,11 +305,15 @@ def _verdict(
     )
 
 
-def _cancelled(oracle: torch.Tensor, again: Sequence[torch.Tensor], scale: float) -> float:
-    """How much larger than the oracle the terms were that cancelled to it; 1 where it is more
-    than its own rounding."""
-    own = [_errors(other.nan_to_num(0.0), oracle, scale)[0] for other in again]
-    return 1 / torch.finfo(torch.float64).eps if own and min(own) > NO_DIGIT else 1.0
+def _scale(versions: _OutputVersions, floors: tuple[float, float]) -> tuple[float, float]:
+    """What errors are shares of: RMS(o), or of zero what others made of it; and how much larger
+    the terms were that cancelled to it, 1 where it is more than its own rounding."""
+    o, others = versions.oracle, (*versions.moved, *versions.again)
+    scale = rms(o) or max((rms(one.nan_to_num(0.0, 0.0, 0.0)) for one in others), default=0.0)
+    if not scale:  # the reference's rounding, as an eps of them, is all that is known of the terms
+        return rms(versions.reference), MAX_FLOOR / floors[1]
+    own = [_errors(other.nan_to_num(0.0), o, scale)[0] for other in versions.again]
+    return scale, 1 / torch.finfo(torch.float64).eps if own and min(own) > NO_DIGIT else 1.0
 
 
 def close_to_reference(candidate: torch.Tensor, reference: torch.Tensor) -> bool:

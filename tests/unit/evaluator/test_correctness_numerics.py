@@ -181,6 +181,22 @@ def test_what_keeps_its_digits_is_held_to_its_own_size() -> None:
     assert not numerics.compare(candidate, oracle.float(), oracle, again=again).passed
 
 
+@pytest.mark.parametrize(
+    "candidate, passes",
+    [(0.1, False), (1e-7, True), (0.0, True)],
+    ids=["wrong", "rounding", "zero"],
+)
+def test_what_is_zero_in_float64_is_held_to_the_references_rounding(
+    candidate: float, passes: bool
+) -> None:
+    oracle = torch.zeros(64, dtype=torch.float64)
+    reference = _left_of_zero(3, EPS).float()
+    given = candidate * _left_of_zero(4, 1.0).float()
+    assert numerics.compare(given, reference, oracle).passed is passes
+    assert numerics.compare(given, reference, oracle, again=oracle).passed is passes
+    assert numerics.compare(given, reference, oracle, again=2e-16 + oracle).passed is passes
+
+
 BIAS_BEFORE_NORM = """
 import torch
 
