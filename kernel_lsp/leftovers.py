@@ -82,8 +82,8 @@ def write(folder: int, names: Sequence[str], content: bytes, mode: int) -> bool:
     """A new file at ``names`` below the folder, and the folders that lead to it; False: there is
     something.
 
-    Raises OSError when a part of the way is no folder.
-    """
+    Raises OSError when a part of the way is no folder or the disk is full; there is no part of the
+    file then, which would be taken for the whole."""
     here = _descend(folder, names[:-1], make=True)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -91,9 +91,13 @@ def write(folder: int, names: Sequence[str], content: bytes, mode: int) -> bool:
             descriptor = os.open(names[-1], flags, 0o600, dir_fd=here)
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            os.fchmod(descriptor, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+                os.fchmod(descriptor, mode)
+        except OSError:
+            _unlink(here, names[-1])
+            raise
         return True
     finally:
         os.close(here)

@@ -119,21 +119,24 @@ def write(path: Path, evidence: Evidence) -> None:
         ) from error
 
 
-def keep(folder: Path, name: str, evidence: Evidence) -> Path | None:
-    """Write ``name``.json into a folder that stays small; None when it is too large or cannot be
-    written.
-
-    A full or read-only disk must not cost the verdict.
-    """
+def keep(folder: Path, name: str, evidence: Evidence) -> Path:
+    """Write ``name``.json into a folder that stays small. Raises EvaluationError when it is too
+    large or cannot be written, which must not cost the verdict."""
     content = _text(evidence)
     if len(content) > MAX_KEPT_BYTES:
-        return None
+        raise EvaluationError(
+            f"the evidence is not kept: it has {len(content) / 2**20:.0f} MiB",
+            "verify --save-evidence writes it whatever its size",
+        )
     path = folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(path, content)
-    except OSError:
-        return None
+    except OSError as error:
+        raise EvaluationError(
+            f"the evidence is not kept in {folder}: {error.strerror or error}",
+            "free space on its disk, or make the folder writable, and optimize again",
+        ) from error
     with contextlib.suppress(OSError):  # another process may do the same at this moment
         keep_newest(folder, MAX_KEPT_FILES)
     return path

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
-from kernel_lsp import phases
+from kernel_lsp import phases, scratch
 from kernel_lsp.errors import EvaluationError, OutOfMemory, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges, profiles, tuning
 from kernel_lsp.evaluator.findings import Findings, Rejected
@@ -39,6 +41,8 @@ from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics,
 Report = Callable[[Progress], None]
 COMPILED = "compiled"
 """Folder of the data folder where compiled kernels are kept for every gate."""
+LEAST_DISK_BYTES = 2**24
+"""What a judgement writes at least on its way: less is a full disk."""
 IDLE_S = 30.0
 CORES_PER_CANDIDATE = 2
 """A candidate is a worker and a timer that prepares beside it."""
@@ -353,6 +357,7 @@ class Gate:
                 finally:
                     self._limits.discard(limit)
         except Rejected as rejection:
+            _require_disk(rejection)
             status, detail = rejection.status, rejection.detail
         except TimeoutError:
             status = EvalStatus.TIMED_OUT
@@ -410,6 +415,17 @@ async def evaluate(
     """:meth:`Gate.evaluate` of a gate for this one candidate."""
     async with Gate() as gate:
         return await gate.evaluate(request, report, keep)
+
+
+def _require_disk(rejection: Rejected) -> None:
+    """A candidate that had no room on a disk which is full without it is not to blame. Raises
+    EvaluationError."""
+    folder = scratch.room().parent
+    if os.strerror(errno.ENOSPC) in rejection.detail and disk_usage(folder).free < LEAST_DISK_BYTES:
+        raise EvaluationError(
+            f"could not judge: the disk of {folder} is full: {rejection.detail}",
+            "free space there, or set TMPDIR to a folder that has some",
+        ) from rejection
 
 
 def _evaluation(

@@ -23,6 +23,7 @@ from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import Edited, PreparedJob, apply_candidate
 from kernel_lsp.records import (
     Candidate,
+    Check,
     EvalStatus,
     Evaluation,
     Evidence,
@@ -185,10 +186,20 @@ class Tournament:
         if not kept:
             return SearchJudgement(proposal=proposal)
         found = replace(kept[0], threshold=self.settings.threshold, provenance=candidate.provenance)
-        path = evidence.keep(Path(self.settings.data_dir) / EVIDENCE_FOLDER, proposal.id, found)
-        return SearchJudgement(
-            proposal=replace(proposal, evidence=str(path) if path else None), evidence=found
-        )
+        return SearchJudgement(proposal=self._with_evidence(proposal, found), evidence=found)
+
+    def _with_evidence(self, proposal: Proposal, found: Evidence) -> Proposal:
+        """The proposal with its file; where none can be written, its verdict says why."""
+        folder = Path(self.settings.data_dir) / EVIDENCE_FOLDER
+        try:
+            path = evidence.keep(folder, proposal.id, found)
+        except EvaluationError as error:
+            checks = (
+                *proposal.evaluation.checks,
+                Check(name="evidence", passed=None, detail=str(error)),
+            )
+            return replace(proposal, evaluation=replace(proposal.evaluation, checks=checks))
+        return replace(proposal, evidence=str(path))
 
     def expected(self) -> EvaluationRequest:
         """What a full judgement will ask the gate, before there is a candidate

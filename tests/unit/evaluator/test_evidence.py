@@ -226,17 +226,18 @@ def test_kept_documents_stay_few_and_the_newest_remain(
     monkeypatch.setattr(evidence, "MAX_KEPT_FILES", 3)
     for age in range(5):
         path = keep(tmp_path / "evidence", f"p{age}", evidence_of())
-        assert path is not None
         os.utime(path, (1000 + age, 1000 + age))
     assert {path.stem for path in (tmp_path / "evidence").iterdir()} == {"p2", "p3", "p4"}
     assert read(tmp_path / "evidence" / "p4.json").seed == 7
 
 
-def test_a_document_that_is_too_large_or_has_no_place_costs_nothing(tmp_path: Path) -> None:
+def test_of_a_document_that_is_too_large_or_has_no_place_is_said_why(tmp_path: Path) -> None:
     large = replace(evidence_of(), candidate_source="#" * (evidence.MAX_KEPT_BYTES + 1))
-    assert keep(tmp_path, "large", large) is None
+    with pytest.raises(EvaluationError, match=r"is not kept: it has .* MiB"):
+        keep(tmp_path, "large", large)
     (tmp_path / "file").write_text("")
-    assert keep(tmp_path / "file", "p", evidence_of()) is None
+    with pytest.raises(EvaluationError, match=r"is not kept in .*: File exists"):
+        keep(tmp_path / "file", "p", evidence_of())
 
 
 # --- does it still hold? ----------------------------------------------------------------------
