@@ -7,29 +7,26 @@ repetition that another may follow is bounded. Not covered: a secret that looks 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from collections.abc import Callable
-from itertools import pairwise
-from typing import TypeAlias
 
-LONG = 40
-"""Characters of random text that are no accident: 240 bits of base64."""
-RANDOM = 0.2
-"""From which share of neighbors where a word cannot go on (aB, a1, 1a) a run counts as random.
-Measured: of 100,000 runs of 40 letters of base64 1 in 2,000 has less; of 2,037 names of 40 letters
-in torch and transformers 20 have more; those are hidden for nothing, and come back."""
-NOBODY = frozenset(
-    ["git", "hg", "user", "noreply", "no-reply", "name", "you", "username", "someone"]
+from kernel_lsp.agents.secret_values import (
+    LONG,
+    Holds,
+    always,
+    holds_a_pair,
+    is_given_bare,
+    is_mixed,
+    is_password,
+    is_real_assignment,
+    is_shaped,
+    is_written_out,
+    no_placeholder,
+    person,
+    query,
+    random_hex,
+    random_label,
+    random_run,
 )
-SHORTEST = 6
-SIGNS = frozenset("!@#$^&*?~+=")
-LINE_CHARS = 300
-"""Of a line before a name: whether that stands in a comment or a string."""
-
-Holds: TypeAlias = Callable[[str, "re.Match[str]"], bool]
-"""Whether what a pattern has found, which may be a part of its match, is to be hidden."""
 
 _END = r"(?![A-Za-z0-9])"
 _PEM = re.compile(
@@ -91,8 +88,8 @@ _COMMAND = re.compile(
 )
 _NAME = (
     r"(?i:passw(?:or)?d|passwd|passphrase|secret|credential|connection_?string|client_?secret"
-    r"|(?:api|access|private|secret|encryption|account|signing|storage|master)[_-]?key"
-    r"|(?:auth|access|api|bearer|refresh|session|bot|id|jwt)[_-]?token)s?"
+    r"|(?:api|access|private|secret|encryption|account|signing|storage|master)[_.-]?key"
+    r"|(?:auth|access|api|bearer|refresh|session|bot|id|jwt)[_.-]?token)[sS]?"
 )
 _WEAK_NAME = (
     r"(?:(?i:pwd|webhook(?:_url)?|token|auth|key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w))"
@@ -116,18 +113,83 @@ _UNQUOTED = re.compile(
     + r"[\"']?+(?P<equals>\s{0,4}+[:=]{1,2}+\s{0,4}+|\s{1,4}(?i:is|was)\s{1,4}+)"
     + r"(?P<secret>[^\s\"'`;,()\[\]{}<>$%\\][^\s\"'`;,()\[\]{}<>\\]{5,256}+)(?P<rest>[^\S\n]{0,8}+\n?+)"
 )
+_CALLED = (
+    f"(?:(?P<strong>{_NAME}"
+    + r"|(?i:(?:hmac|salt|license|deploy|consumer|cipher|crypt|ssh|tls|ssl)[_.-]?key"
+    r"|(?:app|admin|root|db|vault|auth|wifi|pre_?shared|wpa)[_.-]?key"
+    r"|(?<=[a-z\d][_.-])token|authorization|passcode|requirepass|identified\s{1,4}by"
+    r"|passwor[dt]|kennwort|mot[ _]de[ _]passe|contrase(?:ñ|n)a|clave|senha|palavra-passe|parola"
+    r"|wachtwoord|l(?:ö|o)senord|has(?:ł|l)o|(?:ş|s)ifre|пароль|密码|密碼|口令|パスワード|비밀번호"
+    r"|(?<=[_.-])(?:pass|pw|pwd|psk)|(?<=[a-z])(?:P(?:wd|assword|assphrase)|Token)))"
+    + f"|{_WEAK_NAME}"
+    + r"|(?i:[_-]auth|(?:session|php|j)_?(?:sess)?id|cookie))(?![A-Za-z])"
+)
+"""A telling name: a strong one is that of a password or key, a weak one may be of anything."""
+_CLOSED = r"\\?+[\"'`]?+\]?+\)?+"
+_OPENED = r"\\?[\"'`]"
+_LITERAL = r"(?P<q>\\?[\"'`])(?P<secret>[^\s\"'`\\]{6,512}+)(?P=q)"
+_IN_STATEMENT = re.compile(
+    _CALLED + _CLOSED + r"[^\n\"'`\\]{0,60}+(?:\n[^\n\"'`\\]{0,30}+)?" + _LITERAL
+)
+"""The first text behind a name, whatever joins them: `SecretStr("…")`, `PASSWORD '…'`."""
+_AFTER_ANOTHER = re.compile(
+    _CALLED
+    + _CLOSED
+    + r"[^\n\"'`\\]{0,60}+(?:\n[^\n\"'`\\]{0,30}+)?"
+    + _OPENED
+    + r"[^\n\"'`\\]{0,60}+(?:\n[^\n\"'`\\]{0,30}+)?"
+    + _OPENED
+    + r"[^\n\"'`\\]{1,20}"
+    + _LITERAL
+)
+"""The second: `os.environ.get("…") or "…"`, `{"name": "…", "value": "…"}`."""
+_BARE = re.compile(
+    _CALLED + _CLOSED + r"(?P<by>(?:[:{,]|\s)\s{0,4}(?:value|default)\s{0,4}[:=]\s{0,4}+"
+    r"|</[\w:.-]{1,64}>\s{0,16}<[\w:.-]{1,64}>"
+    r"|\s{0,4}(?:[:?+|]?=>?|[!=]==?|[-=]>|<-|[:：|>]|%3[aAdD]|,)[^\S\n]{0,4}+"
+    r"(?:b?[|`]\s{0,2}|[Bb]earer\s)?+"
+    r"|[^\S\n]{1,4}(?i:is|was|to)[^\S\n]{1,4}+|[^\S\n]{1,4}+)"
+    r"(?P<secret>(?:[^\s\"'`<>,;|\\]|(?<=&amp);){6,256}+)"
+)
+"""Without quotes: shells, YAML, Make, tables, tags, forms, sentences."""
+_COOKIE = re.compile(
+    r"(?i:cookie)[\"']?+\s{0,4}+[:=]\s{0,4}+[\"']?+[\w-]{1,64}=(?P<secret>[^;\s\"'<>]{8,512}+)"
+)
+_PIPED = re.compile(
+    r"(?:echo|printf)\s{1,4}(?:-n\s{1,4}|[\"']?%s(?:\\n)?[\"']?\s{1,4})?+[\"']?+"
+    r"(?P<secret>[^\s\"'|<>]{6,512}+)[\"']?+\s{0,4}+(?=\|[^\n|]{1,100}(?:sudo\s|stdin|passwd))"
+)
+"""What is written into a program that asks for a password."""
+_OPTION = re.compile(
+    r"(?:\b(?:login|redis-cli|ldap\w{1,12}|smbclient|mongo(?:sh|dump)?|7z|zip|keytool)\b"
+    r"[^\n\"']{0,100}?\s-(?:p|a|w|P|pass)|-pass(?:in|out)?\s{1,4}pass:|--passphrase"
+    r"|\bnet\s{1,4}use\s[^\n]{1,80}?/user:\S{1,60}|thin:[\w.$]{1,64}/)"
+    r"\s{0,4}+[\"']?+(?P<secret>[^\s\"'@|<>]{6,256}+)"
+)
+"""Options of programs that take a password, and Oracle's addresses."""
+_PGPASS = re.compile(
+    r"(?<![\w:.-])[\w.*-]{1,100}+:(?:\d{1,5}|\*):[\w*-]{1,64}+:[\w.*-]{1,64}+:"
+    r"(?P<secret>[^\s:\"']{6,256}+)"
+)
+_USER_AND = re.compile(
+    r"(?i:log ?in|sign in|user(?:name)?|credentials?|account)[^\n\"'/]{1,40}?[^\S\n]/[^\S\n]"
+    r"(?P<secret>[^\s\"'`<>,;|]{6,256}+)"
+)
+_AUTHS = re.compile(
+    r"(?i:_?auths?)[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})"
+)
 _MNEMONIC = re.compile(
     r"(?i:mnemonic|(?:seed|recovery|backup)[_ -]?phrase)"
     + _EQUALS
     + r"[\"'](?P<secret>(?:[a-z]{3,8} ){11,23}[a-z]{3,8})[\"']"
 )
 """Words from which a wallet's key is made again."""
-_HEX = re.compile(r"(?<![A-Za-z0-9_])[0-9a-fA-F]{32,}" + _END)
-_HASH = re.compile(
-    r"(?i:\b(?:sha\d{0,3}|md5|blake\w{0,4}|commit|rev|revision|digest|checksum|hash))"
-    r"[\"']?\]?\s{0,2}[:=-]?\s{0,2}[\"']?$"
+_LABELED = re.compile(
+    r"(?<![\w./-])[A-Za-z][A-Za-z0-9]{1,15}(?:[-_.][A-Za-z0-9]{1,12}){0,3}[-_.]"
+    r"(?P<secret>[A-Za-z0-9_-]{24,})" + _END
 )
-"""Before a run of hexadecimal digits: it says which content is meant, as everybody may know."""
+"""As services of these days hand out: a mark, then random text."""
+_HEX = re.compile(r"(?<![A-Za-z0-9_])[0-9a-fA-F]{32,}" + _END)
 _RUN = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{LONG},}}={{0,2}}")
 _HOME = re.compile(
     r"(?<![\w.])(?:/home/|/Users/|[A-Za-z]:\\{1,2}Users\\{1,2})[\w.-]{1,64}+(?![\w.-])"
@@ -142,168 +204,36 @@ _EMAIL = re.compile(
     + r")"
     r"(?![\w(\[@-]|\.\w)"
 )
-_PLACEHOLDER = re.compile(
-    r"(?i)[<{$%*._#-]|xx|your|my[-_ "
-    r"]|change|example|placeholder|dummy|insert|none\b|null\b|todo|fake"
-)
-_TYPE = re.compile(r"(?:torch\.|tl\.|np\.|jnp\.)?(?:u?int|b?float|complex|bytes|str|e\dm)\d\w*+")
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*+(?:\.\w*+)*+")
-_SHELL = re.compile(r"[\s>-]{0,40}+(?:(?:export|set|ENV|env|ARG|-e)\s{1,4}+)?[\w.\"'-]*+")
-_WORDS = re.compile(r"(?:[A-Za-z]++[-_. ])*+[A-Za-z]*?[-_.]?v?\d{0,2}")
-_NUMBERS_OR_PATH = re.compile(r"\w*+[/.:\\]\S*|[\d.:-]+")
-
-
-def _always(secret: str, match: re.Match[str]) -> bool:
-    return True
-
-
-def _no_placeholder(secret: str, match: re.Match[str]) -> bool:
-    """Neither `"YOUR_PASSWORD"`, `"${PASSWORD}"` and `"<password>"`, nor a sentence."""
-    edges = secret[:1].isspace() or secret[-1:].isspace()
-    return (
-        len(secret) >= SHORTEST
-        and not _PLACEHOLDER.match(secret)
-        and secret.count(" ") < 4
-        and not edges
-    )
-
-
-def _is_real_assignment(secret: str, match: re.Match[str]) -> bool:
-    """What stands for itself is no secret: `secret = "secret"`."""
-    named = match.string[match.start() : match.end() - len(secret)].lower()
-    beside = "," in named  # `setenv("API_KEY", "…")`, and any list of words
-    return (
-        _no_placeholder(secret, match)
-        and secret.strip("_-").lower() not in named
-        and (not beside or _like_password(secret))
-    )
-
-
-def _is_mixed(secret: str, match: re.Match[str]) -> bool:
-    """Behind a weak name: letters and digits, or signs that no word has."""
-    return (
-        _no_placeholder(secret, match)
-        and not _NUMBERS_OR_PATH.fullmatch(secret)
-        and _like_password(secret)
-    )
-
-
-def _like_password(secret: str) -> bool:
-    digits = any(c.isdigit() for c in secret)
-    if not any(c.isalpha() for c in secret):
-        return False
-    if digits and not _WORDS.fullmatch(secret):
-        return True
-    humps = any(x.islower() and y.isupper() for x, y in pairwise(secret))
-    return (digits and humps) or (any(c in SIGNS for c in secret) and len(secret) >= 8)
-
-
-def _query(secret: str, match: re.Match[str]) -> bool:
-    return not _PLACEHOLDER.match(secret) and (
-        any(c.isdigit() for c in secret) or len(secret) >= 20
-    )
-
-
-def _is_comment_or_string(before: str) -> bool:
-    """Whether what follows ``before`` on its line stands in a comment or within quotes."""
-    is_comment = "#" in before or "//" in before
-    return is_comment or before.count('"') % 2 == 1 or before.count("'") % 2 == 1
-
-
-def _names_a_placeholder(secret: str) -> bool:
-    is_path = secret.startswith(("/", "~", "http"))
-    return is_path or bool(_PLACEHOLDER.match(secret) or _TYPE.fullmatch(secret))
-
-
-def _assigns_a_name(secret: str, equals: str) -> bool:
-    """``key = name``: an expression; a shell writes no spaces."""
-    return "=" in equals and equals != "=" and _IDENTIFIER.fullmatch(secret) is not None
-
-
-def _is_written_out(secret: str, match: re.Match[str]) -> bool:
-    """Without quotes: in a comment, a string, a line of a shell or of YAML, but no expression."""
-    if _names_a_placeholder(secret):
-        return False
-    mixed = any(c.isdigit() for c in secret) and any(c.isalpha() for c in secret)
-    if not mixed and not any(c in SIGNS for c in secret):
-        return False
-    first = max(0, match.start() - LINE_CHARS)
-    before = match.string[first : match.start()].rpartition("\n")[2]
-    if _is_comment_or_string(before):
-        return True
-    if match["equals"] == "=" and ";" in (
-        before.strip()[-1:],
-        match.string[match.end() : match.end() + 1],
-    ):
-        return True  # a connection string: `Server=db;Pwd=…;Database=x`
-    if not _ends_there(match) or _assigns_a_name(secret, match["equals"]):
-        return False
-    return _SHELL.fullmatch(before) is not None
-
-
-def _ends_there(match: re.Match[str]) -> bool:
-    """With its line, or where a shell goes on with a command: `PGPASSWORD=… psql`."""
-    if match["equals"] == "=" and match.string[match.start()].isupper():
-        return True
-    return match["rest"].endswith("\n") or match.end() == len(match.string)
-
-
-def _two_words(secret: str, match: re.Match[str]) -> bool:
-    """Of Basic authorization: a name and a password in base64."""
-    try:
-        return b":" in base64.b64decode(secret + "=" * (-len(secret) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        return False
-
-
-def _random_hex(run: str, match: re.Match[str]) -> bool:
-    if _HASH.search(match.string[max(0, match.start() - 32) : match.start()]):
-        return False
-    return any(c.isdigit() for c in run) and any(c.isalpha() for c in run) and len(set(run)) >= 8
-
-
-def _random(run: str, match: re.Match[str]) -> bool:
-    return is_random(run)
-
-
-def is_random(run: str) -> bool:
-    return _breaks(run) and len(set(run)) >= 16
-
-
-def _breaks(run: str) -> bool:
-    """Letters of base64 change their kind far more often than words do, CamelCase included."""
-    kinds = "".join(
-        "a" if c.islower() else "A" if c.isupper() else "1" if c.isdigit() else " " for c in run
-    )
-    pairs = [x + y for x, y in pairwise(kinds) if " " not in (x, y)]
-    breaks = sum(pair in ("aA", "a1", "A1", "1a", "1A") for pair in pairs)
-    return breaks >= RANDOM * len(pairs)
-
-
-def _person(secret: str, match: re.Match[str]) -> bool:
-    return match["name"].lower() not in NOBODY
-
-
 RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
-    (_PEM, _always),
-    (_WEBHOOK, _no_placeholder),
-    (_MATTERMOST, _random_hex),
-    (_PREFIXED, _always),
-    (_IN_ADDRESS, _always),
-    (_IN_QUERY, _query),
-    (_BEARER, _always),
-    (_BASIC, _two_words),
-    (_PAIR, _no_placeholder),
-    (_COMMAND, _no_placeholder),
-    (_ASSIGNED_BLOCK, _is_real_assignment),
-    (_ASSIGNED, _is_real_assignment),
-    (_WEAKLY_ASSIGNED, _is_mixed),
-    (_UNQUOTED, _is_written_out),
-    (_MNEMONIC, _always),
-    (_HEX, _random_hex),
-    (_RUN, _random),
-    (_EMAIL, _person),
-    (_HOME, _always),
+    (_PEM, always),
+    (_WEBHOOK, no_placeholder),
+    (_MATTERMOST, random_hex),
+    (_PREFIXED, always),
+    (_IN_ADDRESS, always),
+    (_IN_QUERY, query),
+    (_BEARER, always),
+    (_BASIC, holds_a_pair),
+    (_PAIR, no_placeholder),
+    (_COMMAND, no_placeholder),
+    (_ASSIGNED_BLOCK, is_real_assignment),
+    (_ASSIGNED, is_real_assignment),
+    (_WEAKLY_ASSIGNED, is_mixed),
+    (_UNQUOTED, is_written_out),
+    (_COOKIE, is_shaped),
+    (_PIPED, is_shaped),
+    (_OPTION, is_shaped),
+    (_PGPASS, is_shaped),
+    (_USER_AND, is_shaped),
+    (_AUTHS, holds_a_pair),
+    (_IN_STATEMENT, is_password),
+    (_AFTER_ANOTHER, is_password),
+    (_BARE, is_given_bare),
+    (_MNEMONIC, always),
+    (_LABELED, random_label),
+    (_HEX, random_hex),
+    (_RUN, random_run),
+    (_EMAIL, person),
+    (_HOME, always),
 )
 """In this order: what was hidden by one is not looked at by the next. A group ``secret`` is what
 is hidden, otherwise all that was found."""

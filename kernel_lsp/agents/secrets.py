@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import origins
-from kernel_lsp.agents.secret_rules import RULES, Holds
+from kernel_lsp.agents.secret_rules import RULES
+from kernel_lsp.agents.secret_values import Holds
 from kernel_lsp.config import OPENAI_KEY, OPENAI_URL, Settings
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Message, Prompt
@@ -84,7 +85,7 @@ class Redaction:
             if known in text:
                 text = text.replace(known, self._placeholder(known))
         for pattern, holds in (*RULES, *of_this_machine()):
-            text = pattern.sub(functools.partial(self._hidden, holds), text)
+            text = self._without(pattern, holds, text)
         return text
 
     def restore(self, text: str) -> str:
@@ -98,18 +99,21 @@ class Redaction:
     def count(self) -> int:
         return len(self._secrets)
 
-    def _hidden(self, holds: Holds, match: re.Match[str]) -> str:
-        named = (name for name in NAMES if name in match.re.groupindex)
-        group: Any = next((name for name in named if match[name] is not None), 0)
-        secret = match[group]
-        if f"__{self._stem}_" in secret or not holds(secret, match):
-            return match[0]
-        start, end = match.span(group)
-        return (
-            match.string[match.start() : start]
-            + self._placeholder(secret)
-            + match.string[end : match.end()]
-        )
+    def _without(self, pattern: re.Pattern[str], holds: Holds, text: str) -> str:
+        """The text with placeholders for what the pattern finds. In what was found and is no
+        secret the search goes on: `LOGIN PASSWORD '…'` holds two names."""
+        parts, done, at = list[str](), 0, 0
+        while match := pattern.search(text, at):
+            named = (name for name in NAMES if name in pattern.groupindex)
+            group: Any = next((name for name in named if match[name] is not None), 0)
+            start, end = match.span(group)
+            secret = match[group]
+            if f"__{self._stem}_" in secret or not holds(secret, match):
+                at = match.start() + 1
+                continue
+            parts += text[done:start], self._placeholder(secret)
+            done, at = end, match.end()
+        return "".join((*parts, text[done:]))
 
     def _placeholder(self, secret: str) -> str:
         return self._secrets.setdefault(secret, f"__{self._stem}_{len(self._secrets) + 1}__")
