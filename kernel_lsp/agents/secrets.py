@@ -23,12 +23,10 @@ from kernel_lsp.agents.secret_values import Holds
 from kernel_lsp.config import OPENAI_KEY, OPENAI_URL, Settings
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Message, Prompt
+from kernel_lsp.telling import TELLING
 
 SERVICE = "kernel-lsp"
 """Under which the system's keyring is asked; the user name is the endpoint's origin."""
-TELLING = re.compile(
-    r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|WEBHOOK|DSN$|_PASS$|_PWD$|CONNECTION_STRING", re.IGNORECASE
-)
 MIN_VALUE_LENGTH = 8
 """A shorter value of an environment variable is too common a text to look for."""
 

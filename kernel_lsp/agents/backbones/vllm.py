@@ -19,12 +19,12 @@ from pathlib import Path
 from kernel_lsp.agents.backbones import serving
 from kernel_lsp.agents.backbones.openai import OpenAI
 from kernel_lsp.agents.backbones.weights import local, served_name
-from kernel_lsp.agents.secrets import TELLING
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import clean_environment
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.origins import Endpoint
 from kernel_lsp.records import ModelInfo, OnText, Progress, Prompt, Reply, Report
+from kernel_lsp.telling import TELLING
 
 KV_CACHE_GB = 2
 """Of main memory, on the CPU only: 14,000 tokens of an 8B model, half a million of our test

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import wire
+from kernel_lsp import telling, wire
 from kernel_lsp.errors import (
     Busy,
     EvaluationError,
@@ -39,6 +39,7 @@ RUN = "import sys,base64;exec(base64.b64decode(sys.stdin.readline()))"
 STATION = "kernel_lsp.evaluator.remote.station"
 SHIM = Path(__file__).with_name("shim.py")
 OLDEST_PYTHON = (3, 11)
+NONSENSE = "what it said is no message of kernel-lsp"
 LOOK_S = 0.2
 """Between looks at whether a verdict is still wanted."""
 GOODBYE_S = 15.0
@@ -51,6 +52,10 @@ FAILURES = {
 
 class MachineLost(WorkerLost):
     """The machine that judges cannot be reached, or is not any more."""
+
+
+class NoMessage(Exception):
+    """A line that has our token and is no message of ours: the other end is not to be believed."""
 
 
 class StationConnection:
@@ -74,10 +79,13 @@ class StationConnection:
         """Send our code there. Raises EvaluationError when no gate can run there."""
         shim = f"{SHIM.read_text()}\nrun({self._token!r}, {STATION!r})\n"
         self._writer.write(base64.b64encode(shim.encode()) + b"\n")
-        hello = (await self._next("hello"))["about"]
-        _refuse_interpreter(hello, self.machine)
-        self._writer.write(shipping.shipment())
-        self.about = wire.from_json(StationAbout, (await self._next("about"))["about"])
+        try:
+            hello = (await self._next("hello"))["about"]
+            _refuse_interpreter(hello, self.machine)
+            self._writer.write(shipping.shipment())
+            self.about = wire.from_json(StationAbout, (await self._next("about"))["about"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise await self._failure(NONSENSE) from error
         _refuse_station(self.about, self.machine)
         self._tasks += [asyncio.create_task(self._receive()), asyncio.create_task(self._beat())]
 
@@ -161,7 +169,7 @@ class StationConnection:
         """Raises MachineLost."""
         while line := await self._reader.readline():
             message = messages.decode(self._token, line)
-            if message is not None and message["op"] == op:
+            if message is not None and message.get("op") == op:
                 return message
         raise await self._failure("")
 
@@ -169,28 +177,39 @@ class StationConnection:
         try:
             while line := await asyncio.wait_for(self._reader.readline(), messages.SILENCE_S):
                 if (message := messages.decode(self._token, line)) is not None:
-                    self._dispatch(message)
+                    self._take(message)
             why = ""
         except TimeoutError:
             why = f"nothing was heard of it for {messages.SILENCE_S:.0f} s"
+        except NoMessage:
+            why = NONSENSE
         except ValueError:
             why = "it said more in one line than it may"
         self._lose(await self._failure(why))
 
+    def _take(self, message: dict[str, Any]) -> None:
+        """Raises NoMessage: a machine that says what nobody understands must not keep those waiting
+        who ask it."""
+        try:
+            self._dispatch(message)
+        except Exception as error:
+            raise NoMessage from error
+
     def _dispatch(self, message: dict[str, Any]) -> None:
-        number = int(message.get("id", 0))
+        op, number = message["op"], int(message.get("id", 0))
         waiting = self._waiting.get(number)
         if waiting is None or waiting.done():
             return
-        if message["op"] == "progress":
+        if op == "progress":
             self._reports[number](wire.from_json(Progress, message["progress"]))
-        elif message["op"] == "opened" and number in self._opened:
+        elif op == "opened" and number in self._opened:
             self._opened[number].set_result(None)
-        elif message["op"] == "reply":
+        elif op == "reply":
             waiting.set_result(message["value"])
-        elif message["op"] == "failed":
+        elif op == "failed":
             kind = FAILURES.get(message["kind"], EvaluationError)
-            waiting.set_exception(kind(message["cause"], message.get("remedy")))
+            remedy = message.get("remedy")
+            waiting.set_exception(kind(str(message["cause"]), remedy and str(remedy)))
 
     async def _beat(self) -> None:
         while True:
@@ -230,6 +249,7 @@ async def connect(machine: Machine, wait_s: float) -> StationConnection:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=telling.environment(),
             start_new_session=True,
             limit=messages.MAX_LINE_BYTES,
         )

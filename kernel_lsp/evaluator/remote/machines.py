@@ -18,8 +18,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from kernel_lsp.errors import ConfigError
 
-SSH = ("ssh", "-T", "-oBatchMode=yes", "-oConnectTimeout=20", "-oServerAliveInterval=10")
-"""Nobody can be asked for a password; what else is needed stands in the user's own ssh_config."""
+SSH = ("ssh", "-T", "-a", "-x", "-oClearAllForwardings=yes", "-oBatchMode=yes")
+SSH += ("-oConnectTimeout=20", "-oServerAliveInterval=10")
+"""Nobody can be asked for a password, and neither keys of this machine nor its ports can be used
+from there; what else is needed stands in the user's own ssh_config."""
 SRUN = ("srun", "--quiet", "--ntasks=1", "--job-name=kernel-lsp")
 ONE_GPU = "--gres=gpu:1"
 GPU_OPTIONS = ("gres", "gpus", "gpus-per-task", "gpus-per-node", "tres-per-task")

@@ -5,10 +5,9 @@ what else is printed there, is no message. Standard library only: both ends impo
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from kernel_lsp import wire
+from kernel_lsp import foreign, wire
 
 MAX_LINE_BYTES = 64 * 2**20
 BEAT_S = 5.0
@@ -25,7 +24,7 @@ def decode(token: str, line: bytes) -> dict[str, Any] | None:
     """None: it is no message of this connection."""
     _, mark, rest = line.partition(f"{token} ".encode())
     try:
-        message = json.loads(rest) if mark else None
-    except ValueError:  # cut off by the end of the other side
+        message = foreign.json_value(rest) if mark else None
+    except ValueError:  # cut off by the end of the other side, or none of ours
         return None
     return message if isinstance(message, dict) else None

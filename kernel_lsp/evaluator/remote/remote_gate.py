@@ -9,14 +9,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import wire
+from kernel_lsp import foreign, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import entry
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import evidence
 from kernel_lsp.evaluator.gate import Gate, Report
-from kernel_lsp.evaluator.remote.connection import MachineLost, StationConnection
+from kernel_lsp.evaluator.remote.connection import NONSENSE, MachineLost, StationConnection
 from kernel_lsp.evaluator.remote.link import Link
+from kernel_lsp.evaluator.remote.machines import Machine
+from kernel_lsp.evaluator.remote.station import MAX_FILE_BYTES
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing
 from kernel_lsp.evaluator.tuning import (
@@ -73,7 +75,9 @@ class RemoteGate(Gate):
                 try:
                     asked = self._question(request)
                     answer = await connection.ask("evaluate", report, wanted, **asked)
-                    return wire.from_json(Evidence, answer)
+                    found = wire.from_json(Evidence, answer)
+                    _require_asked(found, request, self._link.machine)
+                    return found
                 except MachineLost as error:
                     if not left:
                         raise
@@ -151,8 +155,23 @@ class RemoteTuner(TunerClient):
             reply = await self._connection.ask("tune", tuner=self._number, do=do, **fields)
         except EvaluationError as error:
             raise TunerLost(error.cause, error.remedy) from error
-        self.known, self.waited_s = wire.from_json(Race, reply["known"]), float(reply["waited_s"])
-        return list(map(str, reply["names"]))
+        try:
+            self.known = wire.from_json(Race, reply["known"])
+            self.waited_s = float(reply["waited_s"])
+            return list(map(str, reply["names"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise TunerLost(f"could not tune on {self._connection.machine}: {NONSENSE}") from error
+
+
+def _require_asked(found: Evidence, request: EvaluationRequest, machine: Machine) -> None:
+    """Raises EvaluationError where the evidence is of something else: what is kept, repeated and
+    written into files later is what was asked here."""
+    asked = (request.reference, request.candidate_source, request.candidate_entry)
+    if (found.reference, found.candidate_source, found.candidate_entry) != asked:
+        raise EvaluationError(
+            f"could not judge on {machine}: it judged another program than it was asked about",
+            "do not use this machine before you know why",
+        )
 
 
 def _digests(program: Program) -> dict[str, str]:
@@ -163,7 +182,8 @@ def _digests(program: Program) -> dict[str, str]:
     found = {}
     for file in files:
         with contextlib.suppress(OSError):
-            found[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+            content = foreign.read_bytes(Path(file), most=MAX_FILE_BYTES)
+            found[file] = hashlib.sha256(content).hexdigest()
     return found
 
 

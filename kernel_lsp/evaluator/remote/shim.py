@@ -3,7 +3,8 @@
 Sent as text and executed by any Python 3; imports nothing of ours. Everything else that runs there
 is a child of it. It says who it is before it takes anything, so that a wrong interpreter is told
 from a wrong line, and outlives the station by the removal of one folder, whose name says its
-process: the next one removes what a killed one has left (scratch.py)."""
+process: the next one removes what a killed one has left (scratch.py), should the watch have been
+killed too (a cluster that ends a job ends all of it)."""
 
 import base64
 import io
@@ -35,10 +36,31 @@ def run(token: str, station: str) -> None:
         began,
     )
     root = tempfile.mkdtemp(prefix=named)
+    held = watch(root)
     try:
         with tarfile.open(fileobj=io.BytesIO(base64.b64decode(content))) as archive:
             archive.extractall(root)
         boot = str(Path(root, "kernel_lsp", "bootstrap.py"))
-        subprocess.call([sys.executable, "-B", boot, "{}", "read-to-the-end", station, token])
+        command = [sys.executable, "-B", boot, "{}", "read-to-the-end", station, token]
+        subprocess.call(command, pass_fds=(held,))
     finally:
         shutil.rmtree(root, ignore_errors=True)
+
+
+def watch(root: str) -> int:
+    """Have the folder removed when this process and the station are gone, however they ended: a
+    process in a session of its own waits for that. Returns what they hold until then."""
+    waiting, held = os.pipe()
+    if os.fork():
+        os.close(waiting)
+        return held
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):  # or ssh would wait for it
+            os.dup2(null, number)
+        os.close(held)
+        os.read(waiting, 1)
+        shutil.rmtree(root, ignore_errors=True)
+    finally:
+        os._exit(0)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import interpreter, wire
+from kernel_lsp import foreign, interpreter, wire
 from kernel_lsp.confinement import entry, held
 from kernel_lsp.errors import EvaluationError, KernelLspError
 from kernel_lsp.evaluator.remote import messages
@@ -34,6 +34,8 @@ ROOT = Path(__file__).parents[3]
 """What was unpacked; it goes with the station."""
 NEEDED = ("psutil", "filelock", "platformdirs")
 ENDING_S = 10.0
+MAX_FILE_BYTES = 256 * 1024**2
+"""Of a recorded program's file that both machines must have."""
 Message = dict[str, Any]
 
 
@@ -193,7 +195,8 @@ _OPERATIONS: dict[str, Callable[[GateStation, int, Message], Awaitable[Any]]] = 
 def _require_file(path: str, digest: str) -> None:
     """Raises EvaluationError where a recorded program does not lie here too."""
     with contextlib.suppress(OSError):
-        if hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest:
+        content = foreign.read_bytes(Path(path), most=MAX_FILE_BYTES)
+        if hashlib.sha256(content).hexdigest() == digest:
             return
     raise EvaluationError(
         f"could not judge: a recorded program is judged where it lives, and {path} is not on "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -19,19 +20,19 @@ import slurm_cluster
 import ssh_server
 from typer.testing import CliRunner
 
-from kernel_lsp import config
+from kernel_lsp import config, telling, wire
 from kernel_lsp.commands.app import application
 from kernel_lsp.confinement import entry
 from kernel_lsp.errors import ConfigError, EvaluationError, Unconfined
-from kernel_lsp.evaluator import EvaluationRequest
-from kernel_lsp.evaluator.remote import connection, machines
+from kernel_lsp.evaluator import EvaluationRequest, Gate
+from kernel_lsp.evaluator.remote import connection, machines, messages, remote_gate, station
 from kernel_lsp.evaluator.remote.connection import MachineLost
 from kernel_lsp.evaluator.remote.link import Link
 from kernel_lsp.evaluator.remote.remote_gate import RemoteGate, judged_by
 from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TuneRequest
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.records import EvalStatus, Evidence, Progress
+from kernel_lsp.records import EvalStatus, Evidence, Home, Progress
 
 needs_sshd = pytest.mark.skipif(not ssh_server.installed(), reason="there is no sshd")
 needs_slurm = pytest.mark.skipif(not slurm_cluster.installed(), reason="there is no Slurm")
@@ -110,6 +111,115 @@ def test_another_torch_and_an_old_python_are_named_with_the_way_out() -> None:
     old = {"python": [3, 8, 10], "system": "linux", "host": "box"}
     with pytest.raises(EvaluationError, match=r"is Python 3.8.10.*needs 3.11.*ssh://box/PATH"):
         connection._refuse_interpreter(old, machines.parse("ssh://box"))
+
+
+# --- a machine that is not to be believed -----------------------------------------------------
+
+
+HOSTILE = """\
+#!{python} -I
+import base64, json, re, sys, time
+token = re.search(r"run\\('([^']+)'", base64.b64decode(sys.stdin.readline()).decode())[1]
+def say(text):
+    print(token, text, flush=True)
+say({hello!r})
+sys.stdin.readline()
+say({about!r})
+asked = json.loads(sys.stdin.readline().partition(" ")[2])
+say({answer!r}.replace("NUMBER", str(asked["id"])))
+time.sleep(60)
+"""
+HELLO = json.dumps({"op": "hello", "about": {"python": [3, 12, 1], "system": "linux"}})
+ABOUT = json.dumps(
+    {
+        "op": "about",
+        "about": {"host": "box", "probe": {"python": "x", "torch": "2.13"}, "sandbox": ""},
+    }
+)
+
+
+def hostile(folder: Path, *, answer: str = "", hello: str = HELLO, about: str = ABOUT) -> Link:
+    """A link to a machine that says this."""
+    python = folder / "python"
+    python.write_text(
+        HOSTILE.format(python=sys.executable, hello=hello, about=about, answer=answer)
+    )
+    python.chmod(0o755)
+    link = Link("slurm://")
+    link.machine = machines.Machine(setting="slurm://", name="box", python=str(python))
+    return link
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"id": NUMBER}',
+        '{"op": "progress", "id": NUMBER, "progress": 3}',
+        '{"op": "reply", "id": NUMBER}',
+        '{"op": "failed", "id": NUMBER, "kind": []}',
+        '{"op": "reply", "id": {}}',
+    ],
+)
+async def test_a_machine_that_says_nonsense_keeps_nobody_waiting(
+    tmp_path: Path, answer: str
+) -> None:
+    async with hostile(tmp_path, answer=answer) as link, RemoteGate(link) as gate:
+        with pytest.raises(MachineLost, match="no message of kernel-lsp"):
+            await asyncio.wait_for(gate.evaluate(request(RIGHT)), 20)
+
+
+@pytest.mark.parametrize(
+    ("hello", "about"),
+    [
+        ('{"op": "hello"}', ABOUT),
+        ('{"op": "hello", "about": {"python": 3}}', ABOUT),
+        (HELLO, '{"op": "about", "about": {"probe": []}}'),
+        ('{"op": "hello", "about": null}', ABOUT),
+    ],
+)
+async def test_a_machine_that_begins_with_nonsense_is_an_error_of_ours(
+    tmp_path: Path, hello: str, about: str
+) -> None:
+    async with hostile(tmp_path, hello=hello, about=about) as link:
+        with pytest.raises(EvaluationError, match="could not judge on box"):
+            await asyncio.wait_for(link.look(), 20)
+
+
+async def test_brackets_without_end_are_no_message(tmp_path: Path) -> None:
+    token = b"@kernel-lsp-1"
+    assert messages.decode(token.decode(), token + b" " + b"[" * 1_000_000) is None
+
+
+async def test_a_machine_that_judges_something_else_is_not_believed(tmp_path: Path) -> None:
+    kept = list[Evidence]()
+    async with Gate() as local:
+        await local.evaluate(request(WRONG), keep=kept.append)
+    other = wire.to_json(replace(kept[0], candidate_source="import os\n"))
+    answer = '{"op": "reply", "id": NUMBER, "value": ' + json.dumps(other) + "}"
+    async with hostile(tmp_path, answer=answer) as link, RemoteGate(link) as gate:
+        with pytest.raises(EvaluationError, match="judged another program"):
+            await asyncio.wait_for(gate.evaluate(request(WRONG), keep=kept.append), 20)
+    assert len(kept) == 1
+
+
+def test_ssh_hands_on_neither_keys_nor_ports_and_srun_no_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ssh = machines.parse("ssh://box").ssh
+    assert {"-a", "-x", "-oClearAllForwardings=yes"} <= set(ssh)
+    monkeypatch.setenv("SOME_API_KEY", "x")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    handed = telling.environment()
+    assert "SOME_API_KEY" not in handed and handed["SLURM_CONF"] == "/etc/slurm.conf"
+
+
+def test_a_recorded_program_that_is_a_device_now_is_not_read(tmp_path: Path) -> None:
+    """Reading /dev/zero would never end."""
+    with pytest.raises(EvaluationError, match="could not judge"):
+        station._require_file("/dev/zero", "0" * 64)
+    device = "/dev/zero"
+    home = Home(module="m", path=device, snapshot=device, search_path=(), pickler=device)
+    assert remote_gate._digests(replace(request(RIGHT).reference, home=home)) == {}
 
 
 # --- over ssh ---------------------------------------------------------------------------------
@@ -200,6 +310,21 @@ async def test_a_lost_connection_is_made_again_once(server: ssh_server.SshServer
         await lose("checking values")
         with pytest.raises(MachineLost, match=r"could not judge on 127.0.0.1.*Permission denied"):
             await judging
+
+
+@needs_sshd
+async def test_a_station_that_is_killed_leaves_nothing_there(
+    server: ssh_server.SshServer,
+) -> None:
+    before = left_behind()
+    async with Link(server.setting) as link:
+        await link.look()
+        assert left_behind() - before
+        stations = [one for one in server.started if connection.STATION in one.cmdline()]
+        for one in [stations[0].parent(), *stations]:  # the shim first, which would clean up
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+    await until(lambda: left_behind() <= before)
 
 
 @needs_sshd
