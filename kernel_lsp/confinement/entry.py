@@ -136,7 +136,7 @@ async def start(
         raise
     finally:
         os.close(tell)
-    said = await asyncio.to_thread(_heard, report_end)
+    said = await _hear(report_end)
     layers = said.get("layers") or {}
     if "missing" in said or not layers:
         words = await _end(process)
@@ -191,8 +191,16 @@ async def _end(process: asyncio.subprocess.Process) -> str:
     return ""
 
 
-def _heard(report_end: int) -> dict[str, Any]:
-    """What the launcher says before it becomes the program."""
-    with open(report_end, "rb") as pipe, contextlib.suppress(ValueError, SyntaxError):
-        return dict(ast.literal_eval(pipe.readline(2**16).decode() or "{}"))
+async def _hear(report_end: int) -> dict[str, Any]:
+    """What the launcher says before it becomes the program. No thread waits for it: that takes a
+    millisecond, and could not be cancelled."""
+    reader, pipe = asyncio.StreamReader(limit=2**16), os.fdopen(report_end, "rb", buffering=0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    try:
+        with contextlib.suppress(ValueError, SyntaxError):
+            return dict(ast.literal_eval((await reader.readline()).decode() or "{}"))
+    finally:
+        transport.close()
     return {}

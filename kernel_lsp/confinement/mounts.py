@@ -138,14 +138,13 @@ def _like(path: str, upper: str) -> None:
 def list_mounts(view: View) -> list[str]:
     """Everything that gets a mount of its own, by the name it was given and by its real one."""
     covers = visible.covered_folders()
-    asked = [*view.readable, *view.writable, *view.overlaid]
-    asked += [
-        path
-        for path in (*visible.software(), *view.software)
-        if _below(os.path.realpath(path), covers)
-    ]
-    found = {*asked, *map(os.path.realpath, asked), *visible.devices(gpu=view.gpu)}
-    return sorted(path for path in found if os.path.exists(path))
+    found = {*view.readable, *view.writable, *view.overlaid}
+    found |= set(map(os.path.realpath, found))
+    for path in {*visible.software(), *view.software}:
+        real = os.path.realpath(path)
+        found |= {path, real} if _below(real, covers) else set()
+    found = {path for path in found if os.path.exists(path)}
+    return sorted(found.union(visible.devices(gpu=view.gpu)))
 
 
 def _below(path: str, folders: list[str]) -> bool:
