@@ -247,6 +247,25 @@ class Hardware:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
+class ClusterConfig:
+    """A Ray cluster on whose nodes `train rl` places the run (placement.py); the recipe and
+    `output` lie in a folder that all nodes share."""
+
+    address: str = "auto"
+    """HOST:PORT of its head, or auto: the one of this machine."""
+    nodes: int = Field(default=1, ge=1, le=512)
+    gpus: int = Field(default=8, ge=0, le=64)
+    """Of each node; 0: the run is one process on the CPU of one node."""
+    trainer: tuple[int, ...] = ()
+    """GPUs of each node that train, such as [4, 4]; empty: placed by itself, also below."""
+    vllm: tuple[int, ...] = ()
+    judges: tuple[int, ...] = ()
+    losses: int = Field(default=8, ge=0, le=1000)
+    """Lost processes or nodes after which the run is given up; each is followed by going on from
+    the newest checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, config=CHECKED)
 class Recipe:
     name: str
     seed: int = Field(default=0, ge=0, le=2**31)
@@ -262,6 +281,7 @@ class Recipe:
     judging: JudgingConfig = JudgingConfig()
     checkpoints: Checkpoints = Checkpoints()
     hardware: Hardware = Hardware()
+    cluster: ClusterConfig | None = None
     folder: str = "."
     """Of the recipe's file: what its relative paths start from. Not a key."""
 
@@ -269,7 +289,7 @@ class Recipe:
     def fingerprint(self) -> str:
         """Of everything that decides the numbers of a run; lengths and places of it do not."""
         data = dataclasses.asdict(self)
-        for key in ("name", "output", "folder", "checkpoints"):
+        for key in ("name", "output", "folder", "checkpoints", "cluster"):
             data.pop(key)
         data["judging"].pop("address")
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

@@ -4,7 +4,8 @@ Memory per GPU is counted from shapes: weights, gradients and AdamW's two moment
 bytes a parameter, divided by the GPUs under FSDP), the weights that are gathered for one layer,
 activations of the longest part, the last layer where replies are scored; for vLLM its share, and
 what of it is left for the KV cache. Estimates, said as such: fragmentation and libraries take some
-10 % more, which is added. Not covered: how fast it is."""
+10 % more, which is added. Where the recipe has a ``[cluster]``, placement.py says which GPU does
+what, and how long a step may take. Not covered: measuring any of it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from kernel_lsp.errors import ConfigError
+from trainer import placement
 from trainer.algorithms import checkpoints
 from trainer.config import ModelConfig, Recipe
 from trainer.policies import models
@@ -39,6 +41,8 @@ class Plan:
     vllm_gb: dict[str, float]
     """Of one vLLM GPU; empty: none."""
     steps: str
+    seconds: placement.StepSeconds | None
+    """Of one step, where it can be estimated."""
     problems: tuple[str, ...]
 
     @property
@@ -77,6 +81,7 @@ def plan(recipe: Recipe, kind: str) -> Plan:
         parts_gb=parts,
         vllm_gb=served,
         steps=_steps(recipe, kind),
+        seconds=placement.seconds(recipe, shape, parameters) if kind == "rl" else None,
         problems=tuple(problems),
     )
 
@@ -185,6 +190,9 @@ def _problems(recipe: Recipe, shape: ModelConfig, kind: str, tokens: int) -> Ite
         yield "rollouts.engine is vllm, and rollouts.gpus is 0: vLLM on the CPU is for tests"
     world = (*recipe.world.tables, *recipe.world.shown)
     data = recipe.sft.data or world if kind == "sft" and recipe.sft else world
+    yield from placement.problems(recipe)
+    if recipe.cluster is not None and importlib.util.find_spec("ray") is None:
+        yield "[cluster] is Ray, which is not installed: pip install 'kernel-lsp[cluster]'"
     if kind == "rl":
         yield from _judging(recipe)
     for pattern in data:
@@ -216,9 +224,23 @@ def show(recipe: Recipe, kind: str) -> int:
     for name, size in found.vllm_gb.items():
         unit = "   " if name.startswith("tokens") else " GB"
         print(f"  {size:8,.1f}{unit}  vLLM, each of {recipe.rollouts.gpus} GPUs: {name}")
+    _show_placement(recipe, found)
     places = checkpoints.find_checkpoints(Path(recipe.output, recipe.name, kind))
     print(f"goes on from: {places[0]}" if places else "starts from the beginning")
     for problem in found.problems:
         print(f"in the way: {problem}")
     print("nothing is in the way" if not found.problems else f"{len(found.problems)} in the way")
     return 1 if found.problems else 0
+
+
+def _show_placement(recipe: Recipe, found: Plan) -> None:
+    placed = placement.place(recipe)
+    if placed is not None and len(set(map(len, placed.taken.values()))) == 1:
+        print(f"placement on {placed.nodes} node(s) of {placed.gpus} GPUs:")
+        print("\n".join(placement.table(placed, recipe, found.total_gb)))
+    if (step := found.seconds) is not None:
+        print(
+            f"a step of {step.total:,.0f} s: sampling {step.sampling:,.0f}, judging "
+            f"{step.judging:,.0f}, update {step.update:,.0f} (from shapes and an H200's peaks; not "
+            f"measured)"
+        )

@@ -10,6 +10,7 @@ elsewhere.
 connection.py  Ray itself: is it here, does anybody answer, which nodes there are
 node_worker.py what runs on a node: one worker that ``make`` made, and what it stands on
 jobs.py        jobs by id: who waits, what comes next, each result once
+ranks.py       processes that compute together, a few on each node
 pool.py        stations come and go with their nodes, and do the jobs
 
 Only commands and the trainer use this; the server never does. Not covered: starting nodes (`ray

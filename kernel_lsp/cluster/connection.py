@@ -15,7 +15,8 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ class ClusterNode:
     id: str
     host: str
     gpus: int
+    """That no placement group has reserved: those belong to somebody who will use them."""
 
     def __str__(self) -> str:
         return f"{self.host} ({self.id[:6]})"
@@ -136,16 +138,18 @@ class Connection:
         """Those that are alive. Raises ClusterError when the head does not answer."""
         try:
             listed = await aside(library().nodes, CALL_S)
+            groups = await aside(library().util.placement_group_table, CALL_S)
         except Exception as error:  # as above; TimeoutError is one too
             raise ClusterError(
                 f"the cluster's head does not answer any more: {error or 'no answer'}", START
             ) from error
+        reserved = reserved_gpus(groups.values())
         alive = [one for one in listed if one["Alive"]]
         return [
             ClusterNode(
                 id=one["NodeID"],
                 host=one["NodeManagerHostname"],
-                gpus=int(one["Resources"].get("GPU", 0)),
+                gpus=int(one["Resources"].get("GPU", 0)) - reserved[one["NodeID"]],
             )
             for one in sorted(alive, key=lambda one: one["NodeID"])
         ]
@@ -188,6 +192,16 @@ async def _answers(address: str) -> None:
         raise ClusterError(
             f"no node answers at {address}: {error or 'no answer'}", START
         ) from error
+
+
+def reserved_gpus(groups: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """By node: how many GPUs its placement groups have, as Ray lists them."""
+    found: Counter[str] = Counter()
+    for group in groups:
+        for number, node in group["bundles_to_node_id"].items():
+            if group["state"] == "CREATED":
+                found[node] += int(group["bundles"][number].get("GPU", 0))
+    return found
 
 
 def _refusal(address: str, error: Exception) -> ClusterError:

@@ -64,7 +64,7 @@ class Station:
     def __init__(
         self, make: Make, device: str, packages: Sequence[str], python: str | None
     ) -> None:
-        _forget_threads()
+        forget_threads()
         self._make, self._device, self._packages, self._python = make, device, packages, python
         self._worker: StationWorker | None = None
 
@@ -134,7 +134,7 @@ def digest(packages: Sequence[str]) -> str:
     return found.hexdigest()[:12]
 
 
-def _forget_threads() -> None:
+def forget_threads() -> None:
     """Ray limits a process to one thread when nobody said how many; timings are of torch's own
     number."""
     begun_with = Path("/proc/self/environ").read_bytes().split(b"\0")

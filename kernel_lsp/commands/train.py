@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -114,16 +114,27 @@ def command_of(what: str, recipe: Path, dry_run: bool, python: str) -> list[str]
             f"{python} cannot run the trainer: {lacks}",
             "install the extra: pip install 'kernel-lsp[train]'",
         )
-    several = _gpus(recipe) if what != "evaluate" and not dry_run else 0
+    settings = _read(recipe) if what != "evaluate" and not dry_run else {}
+    if "cluster" in settings:
+        return [python, "-m", "trainer.cluster_run", what, str(recipe)]
+    several = _gpus(settings)
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={several}"]
     module = [*(launcher if several > 1 else []), "-m", f"trainer.{what}", str(recipe)]
     return [python, *module, *(["--dry-run"] if dry_run else [])]
 
 
-def _gpus(recipe: Path) -> int:
-    """As the recipe has it; what is wrong with the rest of it, the trainer says better."""
+def _read(recipe: Path) -> dict[str, Any]:
+    """As the recipe has it; what is wrong with it, the trainer says better."""
     try:
-        return int(tomllib.loads(recipe.read_text()).get("hardware", {}).get("gpus", 0))
+        return tomllib.loads(recipe.read_text())
+    except ValueError:
+        return {}
+
+
+def _gpus(settings: dict[str, Any]) -> int:
+    """Of the trainer."""
+    try:
+        return int(settings.get("hardware", {}).get("gpus", 0))
     except (ValueError, TypeError, AttributeError):
         return 0
 

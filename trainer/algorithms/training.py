@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.distributed.checkpoint import state_dict as distributed
 
 from kernel_lsp.files import replace_file
-from trainer.algorithms import batches, checkpoints
+from trainer.algorithms import batches, checkpoints, tickets
 from trainer.algorithms.batches import Batch, Example
 from trainer.algorithms.checkpoints import CheckpointError
 from trainer.config import Hardware, Optimizer, Recipe
@@ -244,6 +244,7 @@ class TrainingRun:
             optimizer={"param_groups": optimizer["param_groups"]},
         )
         keep = self.recipe.checkpoints.keep
+        tickets.check(self.folder)
         try:
             return checkpoints.save(self.folder, self.model, self.tokenizer, weights, state, keep)
         except CheckpointError as error:
@@ -324,6 +325,7 @@ class TrainingRun:
         unknown."""
         if not self.main:
             return
+        tickets.check(self.folder)
         known = {name: value for name, value in metrics.items() if math.isfinite(value)}
         with (self.folder / CURVE).open("a") as stream:
             stream.write(json.dumps({"step": self.step, **known}) + "\n")

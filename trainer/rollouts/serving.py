@@ -48,10 +48,27 @@ MAX_REVIVALS = 3
 DEATH_S = 10.0
 """Until a connection that broke is a server that died."""
 NAME = "policy"
+RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Of the trainer's processes; vLLM would take itself for one more of them."""
+GPUS = "KERNEL_LSP_VLLM_GPUS"
+"""Which GPUs are vLLM's, where whoever placed the run says so."""
 
 
 class ServingError(KernelLspError):
     """vLLM could not be started, or does not answer."""
+
+
+def apart_from_ranks(around: Mapping[str, str], gpus: int) -> dict[str, str]:
+    """Returns what vLLM is started in: nothing of the trainer's processes, and other GPUs than
+    theirs, where there are several of them or whoever placed the run says which."""
+    own = {name: value for name, value in around.items() if name not in RANKS}
+    own = {name: value for name, value in own.items() if not name.startswith("TORCHELASTIC_")}
+    ranks, placed = int(around.get("LOCAL_WORLD_SIZE", "1")), own.pop(GPUS, "")
+    if not placed and gpus and ranks > 1:
+        visible = own.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        numbers = visible if visible != [""] else [str(n) for n in range(ranks + gpus)]
+        placed = ",".join(numbers[ranks : ranks + gpus])
+    return own | ({"CUDA_VISIBLE_DEVICES": placed} if placed else {})
 
 
 class Served:
@@ -114,7 +131,7 @@ class Served:
         order = ServerOrder(
             name="vLLM",
             argv=[*vllm.program(python), str(self._folder), *self._flags(port)],
-            environment={**os.environ, **self._environment()},
+            environment=apart_from_ranks(os.environ, self._rollouts.gpus) | self._environment(),
             log=self._folder / "log" / "vllm.log",
             origin=f"http://127.0.0.1:{port}",
             idle_s=IDLE_S,

@@ -6,7 +6,6 @@ Not covered: GPUs (Ray is told of two that are not there), and nodes on other ma
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -30,6 +29,7 @@ from kernel_lsp.errors import ClusterError, JobFailed
 from kernel_lsp.evaluator import EvaluationRequest
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
 from tests.helpers.cluster_workers import noting
+from tests.helpers.ray_nodes import kill_node, raylet
 from trainer.data.records import TurnOutcome, TurnStatus
 from trainer.rollouts import judging
 from trainer.rollouts.judge import Case
@@ -79,27 +79,10 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def head(nodes: Any) -> str:
     """The address of the head alone: the second node has died, at the latest now."""
-    if raylet(nodes).poll() is None:
-        die(nodes)
+    if raylet(nodes.second).poll() is None:
+        kill_node(nodes.second)
     asyncio.run(gone(nodes))
     return str(nodes.address)
-
-
-def raylet(nodes: Any) -> Any:
-    """The process of Ray that is the second node."""
-    return nodes.second.all_processes["raylet"][0].process
-
-
-def die(nodes: Any) -> list[psutil.Process]:
-    """The second node at once, with all that Ray runs there, as when a machine loses power.
-    Returns all that ran below it: with a raylet alone gone, a station would do jobs until it
-    notices."""
-    node = psutil.Process(raylet(nodes).pid)
-    below, ran = node.children(), node.children(recursive=True)
-    for process in [*below, node]:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it may end just now
-            process.kill()
-    return ran
 
 
 async def gone(nodes: Any) -> None:
@@ -309,7 +292,7 @@ async def with_a_death(
     try:
         await first.wait()
         assert len(pool._cluster.doing) == 2  # one on each node, and others wait
-        ran = die(nodes)
+        ran = kill_node(nodes.second)
         return await asked, settled, ran
     finally:
         await pool.close()

@@ -1,6 +1,8 @@
 """Dry runs: sizes that can be counted by hand, and what stands in the way of a recipe."""
 
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from typer.testing import CliRunner
 from kernel_lsp.commands import app
 from kernel_lsp.commands.train import command_of, module_of
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import config, planning
+from trainer import config, placement, planning
 from trainer.config import Hardware, Lora, ModelConfig, Recipe, Rl
 from trainer.policies import models
 
@@ -54,6 +56,61 @@ def test_the_fourteen_billion_recipe_fits_eight_gpus_and_says_what_is_missing() 
     small = config.Hardware(gpus=8, fsdp=True, memory_gb=24.0)
     cramped = planning.plan(config.dataclasses.replace(recipe, hardware=small), "rl")
     assert any("are needed on each of 8 GPUs of 24 GB" in one for one in cramped.problems)
+
+
+def test_the_fourteen_billion_recipe_is_placed_on_two_nodes_and_nobody_shares_a_gpu(
+    capsys: Any,
+) -> None:
+    recipe = config.load(RECIPES / "qwen3-14b-8gpu.toml")
+    placed = placement.place(recipe)
+    assert placed is not None
+    assert placed.taken == {"trainer": (4, 4), "vllm": (4, 0), "judges": (0, 4)}
+    planning.show(recipe, "rl")
+    lines = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    for line in ("0 0-3 trains,", "0 4-7 samples", "1 0-3 trains,", "1 4-7 judges"):
+        assert line.split() in lines
+
+
+def test_seconds_of_a_step_are_those_worked_by_hand() -> None:
+    recipe = config.load(RECIPES / "qwen3-14b-8gpu.toml")
+    found = placement.seconds(recipe, ModelConfig(context=40960, checkpointing=True), 10**10)
+    assert found is not None
+    # 16 tasks x 4 schemes x 4 rollouts x 3 turns = 768 replies of 2048 tokens, 64 at a time; a
+    # token reads 20 GB on four GPUs of 4.3 TB/s.
+    assert found.sampling == pytest.approx(768 * 2048 / 64 * 20e9 / (4 * 4.3e12))
+    assert found.judging == 768 * 10.0 / 16
+    # Forward, backward, and forward again twice: 10 operations a parameter and token.
+    tokens = 768 * (40960 / 4 + 2048)
+    assert found.update == pytest.approx(10 * 1e10 * tokens / (8 * 990e12 * 0.4))
+
+
+CLUSTER = config.ClusterConfig(nodes=2, gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"vllm": (8, 0), "trainer": (4, 4)}, "node 0 has 8 GPUs and 12 are asked for"),
+        ({"judges": (0, 8)}, r"node 1 has 8 GPUs and 12 .*trainer 4, judges 8.*take fewer"),
+        ({"nodes": 1}, "node 0 has 8 GPUs and 12 are asked for"),
+        ({"vllm": (0, 4), "trainer": (8, 0)}, "beside which it must be"),
+        ({"trainer": (4, 2)}, "cluster.trainer has 6 GPUs, and hardware.gpus is 8"),
+        ({"vllm": (2, 0)}, "cluster.vllm has 2 GPUs, and rollouts.gpus is 4"),
+        ({"trainer": (4, 4, 0)}, "has 3 numbers, and there are 2 nodes"),
+        ({"gpus": 6}, "no GPU is left for judges|12 GPUs"),
+    ],
+)
+def test_a_placement_that_cannot_work_is_refused(changed: dict[str, Any], words: str) -> None:
+    recipe = config.load(RECIPES / "qwen3-14b-8gpu.toml")
+    found = replace(recipe, cluster=replace(CLUSTER, **changed))
+    assert re.search(words, "\n".join(planning.plan(found, "rl").problems))
+
+
+def test_a_cluster_is_asked_by_a_process_of_its_own(tmp_path: Path) -> None:
+    path = RECIPES / "qwen3-14b-8gpu.toml"
+    command = command_of("rl", path, False, sys.executable)
+    assert command[1:] == ["-m", "trainer.cluster_run", "rl", str(path)]
+    assert "trainer.rl" in command_of("rl", path, True, sys.executable)
 
 
 def test_a_dry_run_is_asked_for_and_shown(capsys: Any) -> None:
