@@ -1,13 +1,14 @@
 """A small writer of kernels, from nothing to numbers, in stages that can each be repeated.
 
-    python -m trainer.writer data train evaluate --work runs/writer --out $OUT
+    python -m trainer.writer data train rl evaluate --work runs/writer --out $OUT
 
 ``data`` makes generated programs and the engine's rewrites of them on all cores, ``train`` a
-vocabulary and a model, ``evaluate`` judges it on what it never saw. A stage that is done is not
-done again; ``train`` goes on where it was ended, or from what an earlier run has kept
-(``--start``), and with ``--more-seconds`` data is made beside it. What is worth keeping is copied
-to ``--out``: results as JSON, the model in 8 bits, after ``data`` alone the rows. ``--tiny``:
-everything small, on a CPU, in about two minutes."""
+vocabulary and a model, ``rl`` reinforces it with the gate's verdicts, ``evaluate`` judges both on
+what they never saw. A stage that is done is not done again; ``train`` and ``rl`` go on where they
+were ended, ``train`` also from what an earlier run has kept (``--start``), and with
+``--more-seconds`` data is made beside it. What is worth keeping is copied to ``--out``: results as
+JSON, the models in 8 bits, after ``data`` alone the rows. ``--tiny``: everything small, on a CPU,
+in about two minutes."""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ from typing import Any
 
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.records import Json
+from trainer.algorithms.advantages import GAMMAS
+from trainer.tasks.kinds import KINDS
+from trainer.writer.turns import NAMES
 
-STAGES = ("data", "train", "evaluate")
+STAGES = ("data", "train", "rl", "evaluate")
 ROWS, RESULTS, MORE = "rows.jsonl.xz", "results.json", "more"
 MAX_FILE_BYTES = 16 * 2**20
 
@@ -67,6 +71,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seed", type=int, default=24)
     parser.add_argument("--tasks", type=int, default=40_000, help="programs that are tried at most")
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=sorted(set(KINDS.values())),
+        default=[],
+        help="of operators (trainer/tasks/kinds.py): only programs of these",
+    )
+    parser.add_argument("--small", action="store_true", help="programs with sizes for a CPU")
     parser.add_argument("--data-seconds", type=float, default=330.0)
     parser.add_argument(
         "--more-seconds",
@@ -82,13 +94,37 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--epochs", type=float, default=12.0)
     parser.add_argument("--hidden", type=int, default=384)
     parser.add_argument("--layers", type=int, default=10)
+    parser.add_argument("--kernels", type=int, default=2000, help="plain ones, read at first")
+    parser.add_argument("--batch-tokens", type=int, default=32_768)
+    _add_reinforcement(parser.add_argument_group("rl"))
     parser.add_argument("--held-out", type=int, default=100, help="tasks of each held-out part")
+    parser.add_argument("--seen", type=int, default=0, help="tasks of the training part, beside")
+    parser.add_argument("--samples", type=int, default=16, help="replies to a held-out task")
     parser.add_argument("--generate-seconds", type=float, default=150.0)
     parser.add_argument("--judge-seconds", type=float, default=270.0)
     parser.add_argument("--time-seconds", type=float, default=90.0)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tiny", action="store_true", help="everything small, on a CPU")
     return parser
+
+
+def _add_reinforcement(group: Any) -> None:
+    """Options of the stage ``rl``; what they mean: `reinforcing.ReinforcementPlan`."""
+    group.add_argument("--steps", type=int, default=60)
+    group.add_argument("--rl-seconds", type=float, default=420.0, help="of all steps")
+    group.add_argument("--pool", type=int, default=2000, help="tasks that are drawn from")
+    group.add_argument("--step-tasks", type=int, default=64, help="tasks of a step")
+    group.add_argument("--group", type=int, default=16, help="replies to a task")
+    group.add_argument("--turns", type=int, default=1, help="2: failed replies are asked again")
+    group.add_argument("--reward", choices=NAMES, default="graded")
+    group.add_argument("--advantage", choices=sorted(GAMMAS), default="trloo")
+    group.add_argument("--gamma", type=float, help="of later turns; else as published")
+    group.add_argument("--rl-rate", type=float, default=5e-5)
+    group.add_argument("--rl-epochs", type=int, default=2, help="updates of a step")
+    group.add_argument("--kl", type=float, default=0.02, help="weight of the pull to the start")
+    group.add_argument("--temperature", type=float, default=1.0)
+    group.add_argument("--new-tokens", type=int, default=1400)
+    group.add_argument("--step-judge-seconds", type=float, default=60.0)
 
 
 def _run(stage: str, options: argparse.Namespace) -> Json:
@@ -102,7 +138,8 @@ def _run(stage: str, options: argparse.Namespace) -> Json:
             tasks=min(options.tasks, 200) if options.tiny else options.tasks,
             seconds=options.data_seconds,
             processes=options.jobs,
-            large=not options.tiny,
+            large=not (options.tiny or options.small),
+            kinds=frozenset(options.kinds),
         )
         return data.make(options.work, plan)
     if stage == "train":
@@ -117,24 +154,66 @@ def _run(stage: str, options: argparse.Namespace) -> Json:
             key_heads=max(1, options.hidden // 128),
             inner=options.hidden * 8 // 3 // 64 * 64,
             least_tasks=options.least_tasks,
+            batch_tokens=options.batch_tokens,
+            kernels=options.kernels,
         )
         made = _tiny(made) if options.tiny else made
         with _more_data(options):
             return training.run(options.work, made, device, options.start)
+    if stage == "rl":
+        from trainer.writer import reinforcing
+
+        return asyncio.run(reinforcing.run(options.work, _reinforcement(options), device))
     from trainer.writer import evaluating
     from trainer.writer.sampling import SamplingPlan
 
     asked = evaluating.EvaluationPlan(
         tasks=options.held_out,
+        seen_tasks=options.seen,
         generate_seconds=options.generate_seconds,
         judge_seconds=options.judge_seconds,
         time_seconds=options.time_seconds,
         at_once=max(1, options.jobs - 2),
+        samples=options.samples,
+        plain_samples=min(options.samples, 4),
     )
     if options.tiny:
         small = SamplingPlan(batch=16, new_tokens=60)
         asked = replace(asked, tasks=min(3, asked.tasks), samples=4, at_once=1, sampling=small)
     return asyncio.run(evaluating.run(options.work, asked, device))
+
+
+def _reinforcement(options: argparse.Namespace) -> Any:
+    from trainer.writer.reinforcing import ReinforcementPlan
+    from trainer.writer.sampling import SamplingPlan
+
+    sampling = SamplingPlan(
+        temperature=options.temperature, top_p=1.0, batch=1024, new_tokens=options.new_tokens
+    )
+    plan = ReinforcementPlan(
+        steps=options.steps,
+        seconds=options.rl_seconds,
+        pool=options.pool,
+        tasks=options.step_tasks,
+        group=options.group,
+        turns=options.turns,
+        reward=options.reward,
+        advantage=options.advantage,
+        gamma=options.gamma,
+        rate=options.rl_rate,
+        epochs=options.rl_epochs,
+        kl=options.kl,
+        judge_seconds=options.step_judge_seconds,
+        at_once=max(1, options.jobs - 2),
+        sampling=sampling,
+        batch_tokens=options.batch_tokens,
+        seed=options.seed,
+    )
+    if not options.tiny:
+        return plan
+    return replace(
+        plan, steps=2, pool=4, tasks=2, group=2, sampling=replace(sampling, new_tokens=60)
+    )
 
 
 @contextlib.contextmanager
@@ -173,10 +252,13 @@ def keep(work: Path, out: Path) -> None:
         if (work / f"{stage}.json").is_file()
     }
     (out / RESULTS).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if (work / "model").is_dir() and not (out / "model-small-files.tar").is_file():
+    models = [(work / "model", out), (work / "rl" / "model", out / "rl")]
+    if models := [(model, packed) for model, packed in models if model.is_dir()]:
         from trainer.writer import packing
 
-        packing.pack(work / "model", out)
+        for model, packed in models:
+            if not (packed / packing.SMALL_FILES).is_file():
+                packing.pack(model, packed)
     elif (work / ROWS).is_file() and not (work / "train.json").is_file():
         _copy_parts(work / ROWS, out)
 

@@ -47,6 +47,8 @@ class DataPlan:
     processes: int
     large: bool
     """Sizes for a GPU."""
+    kinds: frozenset[str] = frozenset()
+    """Of operators (kinds.py): tasks with others are left out; empty: none is."""
 
 
 def make(folder: Path, plan: DataPlan) -> Json:
@@ -101,7 +103,7 @@ def _made(plan: DataPlan, end: float) -> Iterator[tuple[list[WriterRow | str], f
                 if first is None:
                     break
                 last = min(first + CHUNK, plan.tasks)
-                under_way.add(pool.submit(_chunk, plan.seed, first, last, plan.large))
+                under_way.add(pool.submit(_chunk, plan, first, last))
             if not under_way:
                 return
             done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
@@ -115,15 +117,15 @@ def _start() -> None:
     torch.set_num_threads(1)
 
 
-def _chunk(seed: int, first: int, last: int, large: bool) -> tuple[list[WriterRow | str], float]:
+def _chunk(plan: DataPlan, first: int, last: int) -> tuple[list[WriterRow | str], float]:
     begun = time.process_time()
-    found = [_row(seed, number, large) for number in range(first, last)]
+    found = [_row(plan, number) for number in range(first, last)]
     return found, time.process_time() - begun
 
 
-def _row(seed: int, number: int, large: bool) -> WriterRow | str:
+def _row(plan: DataPlan, number: int) -> WriterRow | str:
     try:
-        return make_row(seed, number, large=large)
+        return make_row(plan.seed, number, large=plan.large, kinds=plan.kinds)
     except Exception as error:  # one task of ten thousand must not end a machine's only run
         return f"failed: {type(error).__name__}"
 
@@ -197,6 +199,14 @@ def _text(folder: Path) -> str:
 
 def _rows(text: str) -> list[WriterRow]:
     return [wire.from_json(WriterRow, json.loads(line)) for line in text.split("\n") if line]
+
+
+def shortest(rows: Sequence[WriterRow], count: int) -> list[WriterRow]:
+    """Training tasks with the shortest rewrites that are expected to be faster: what a small writer
+    gets right first."""
+    training = [row for row in rows if row.part is WriterPart.TRAIN]
+    chosen = sorted(filtered(training), key=lambda one: (len(one[1].text), one[0].name))
+    return [row for row, _ in chosen[:count]]
 
 
 def filtered(rows: Sequence[WriterRow]) -> list[tuple[WriterRow, WrittenReply]]:

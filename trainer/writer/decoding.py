@@ -48,7 +48,8 @@ class CpuDecoder:
     def replies(
         self, questions: Sequence[Sequence[int]], choose: Choose, stop: int, limit: int, end: float
     ) -> list[list[int] | None]:
-        """Tokens of a reply to each question without ``stop``; None where the time ended before.
+        """Tokens of a reply to each question, ``stop`` last where it ended by itself; None where the
+        time was up before.
 
         ``limit``: tokens of one reply. ``end``: on the monotonic clock."""
         waiting = deque(range(len(questions)))
@@ -88,7 +89,7 @@ class CpuDecoder:
         assert place is not None
         stopped = place.reply[-1] == stop
         if stopped or len(place.reply) >= limit or place.length + 1 >= self._context:
-            found[place.asked] = place.reply[:-1] if stopped else place.reply
+            found[place.asked] = place.reply
             places[number] = None
 
     def _read(self, number: int, tokens: Sequence[int]) -> Tensor:

@@ -1,36 +1,44 @@
 """How good a writer is on what it never saw: parsed, compiled, right, different, faster.
 
-Arms: the writer with the skills in its question and without, the engine, the nearest rewrite of
-the training part with the inputs of the task at hand, and the program as it is (right, never
-faster, and never counted as right here because nothing of it differs). *Right* is the gate's
-verdict on values, and a program that differs from the original in its syntax tree. Of k samples
-the chance that one is right is counted without bias, 1 - C(n - c, k) / C(n, k)
-(Chen et al. 2021, arXiv 2107.03374, equation 1). Not covered: the share of kernel time that a
-rewrite's own kernels have."""
+Arms: the writer as it was supervised and (``rl-``) as it was reinforced, each with the skills in
+its question, without, and asked again with the failure of its first sample; the engine, the nearest
+rewrite of the training part with the inputs of the task at hand, and the program as it is (never
+counted as right, because nothing of it differs). *Right* is the gate's verdict on values, and a
+program that differs from the original in its syntax tree. Of k samples the chance that one is right
+is counted without bias, 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, arXiv 2107.03374, equation 1).
+Two arms are compared task by task. Not covered: the share of kernel time that a rewrite's own
+kernels have."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import gc
 import json
 import math
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 from kernel_lsp.files import replace_file
 from kernel_lsp.parsing import parse
 from kernel_lsp.records import Json
 from trainer.data.intervals import interval
 from trainer.writer import data, helpers
-from trainer.writer.judging import UNCHANGED, WriterJudge, WriterVerdict, WrittenCase
+from trainer.writer.judging import (
+    UNCHANGED,
+    KnownVerdicts,
+    WriterJudge,
+    WriterVerdict,
+    WrittenCase,
+)
+from trainer.writer.reinforcing import FOLDER, VERDICTS, again, load_model
 from trainer.writer.rows import WriterRow
 from trainer.writer.sampling import SamplingPlan, replies
 from trainer.writer.split import WriterPart
@@ -41,17 +49,26 @@ MAX_BYTES = 2**30
 """Of all values of a task's graph together: many tasks share the device."""
 PER_FAMILY = 3
 BEST_OF = (1, 4, 16)
-ORDER = (
-    ("greedy", 1), ("sampled", 4), ("greedy-plain", 1), ("sampled-plain", 4), ("engine", 1),
-    ("sampled", 16), ("nearest", 1),
-)  # fmt: skip
-"""Which replies are judged first, and how many of a task: the time may end before all are."""
+SUPERVISED, REINFORCED = "", "rl-"
+"""What the arms of a model begin with."""
+WRITTEN = (
+    ("sampled", 4),
+    ("greedy", 1),
+    ("sampled-plain", 4),
+    ("sampled", 16),
+    ("greedy-plain", 1),
+)
+"""Which replies of a model are judged first, and how many of a task: the time may end before all
+are."""
+BASELINES = ("engine", "nearest", "unchanged")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationPlan:
     tasks: int = 100
     """Of each held-out part."""
+    seen_tasks: int = 0
+    """Of the training part (data.shortest), beside."""
     samples: int = 16
     plain_samples: int = 4
     """Without skills in the question."""
@@ -67,36 +84,120 @@ Arm = dict[str, list[str]]
 
 
 async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
-    """Judge the model in ``folder``; writes ``evaluate.json``."""
-    rows = data.read(folder)
-    training = [row for row in rows if row.part is WriterPart.TRAIN]
-    chosen = _choose_of_parts(rows, plan.tasks, smallest=device != "cuda")
-    asked = [row for part in chosen.values() for row in part]
-    arms, seconds = _written(folder, asked, plan, device)
-    arms["engine"] = {row.name: [row.replies[0].text] for row in asked}
-    arms["nearest"] = {row.name: [nearest(row, training)] for row in asked}
-    replace_file(folder / REPLIES, (json.dumps({"seconds": seconds, **arms}) + "\n").encode())
-    shared = helpers.read(folder / MODEL)
-    judge = WriterJudge("cuda" if device == "cuda" else "interpreter", plan.at_once, shared)
-    duplicates = {part.value: data.duplicates(some, training) for part, some in chosen.items()}
+    """Judge the models in ``folder``; writes ``evaluate.json``."""
+    evaluation = WriterEvaluation(folder, plan, device)
+    evaluation.write()
+    try:
+        await evaluation.judge_all()
+        times = await evaluation.time_winners()
+    finally:
+        await evaluation.judge.close()
+    return evaluation.keep({"times": times, "examples": evaluation.examples()})
 
-    def keep(more: Json) -> Json:  # after each arm, should the run end
-        result = _result(chosen, arms, judge, seconds, device) | more
-        result["near_duplicates"] = duplicates
-        replace_file(folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+
+class WriterEvaluation:
+    """Replies to the chosen tasks by arm, and what the judge says of them."""
+
+    def __init__(self, folder: Path, plan: EvaluationPlan, device: str) -> None:
+        self._folder, self._plan, self._device = folder, plan, device
+        rows = data.read(folder)
+        training = [row for row in rows if row.part is WriterPart.TRAIN]
+        self._chosen = _choose_of_parts(rows, plan, smallest=device != "cuda")
+        self._asked = asked = [row for part in self._chosen.values() for row in part]
+        self._models = models_in(folder)
+        self._seconds: Json = {}
+        self._arms: dict[str, Arm] = {
+            "engine": {row.name: [row.replies[0].text] for row in asked},
+            "nearest": {row.name: [nearest(row, training)] for row in asked},
+            "unchanged": {row.name: [_forward_of(row)] for row in asked},
+        }
+        self._duplicates = {
+            part.value: data.duplicates(some, training)
+            for part, some in self._chosen.items()
+            if part is not WriterPart.TRAIN
+        }
+        shared = helpers.read(folder / MODEL)
+        device = "cuda" if device == "cuda" else "interpreter"
+        self.judge = WriterJudge(device, plan.at_once, shared, KnownVerdicts(folder / VERDICTS))
+        self._end = math.inf
+        """Of judging."""
+
+    def write(self) -> None:
+        for prefix, place in self._models.items():
+            _write_arms(
+                place, prefix, self._asked, self._plan, self._device, self._arms, self._seconds
+            )
+        record = {"seconds": self._seconds, **self._arms}
+        replace_file(self._folder / REPLIES, (json.dumps(record) + "\n").encode())
+
+    async def judge_all(self) -> None:
+        begun = time.monotonic()
+        self._end = begun + self._plan.judge_seconds
+        for name, most in _order(self._models):
+            await self._judge_arm(name, most)
+            self._seconds["judge"] = time.monotonic() - begun
+            self.keep({})
+        for prefix, place in self._models.items():
+            sampled = self._arms[f"{prefix}sampled"]
+            self._arms[f"{prefix}first"] = {name: texts[:1] for name, texts in sampled.items()}
+            self._arms[f"{prefix}second"] = self._asked_again(place, f"{prefix}first")
+            await self._judge_arm(f"{prefix}second", 1)
+
+    async def _judge_arm(self, name: str, most: int) -> None:
+        await self.judge.judge(_in_rounds(self._arms[name], self._asked, most), self._end)
+
+    async def time_winners(self) -> Json:
+        if self._device != "cuda" or self._plan.time_seconds <= 0:
+            return {}
+        end = time.monotonic() + self._plan.time_seconds
+        await _time_winners(self.judge, self._asked, self._arms, end)
+        return _times_of(self._chosen, self._arms, self.judge.known)
+
+    def keep(self, more: Json) -> Json:
+        """What is known so far, on disk after each arm: the run may end."""
+        result = _result(self._chosen, self._arms, self.judge, self._seconds, self._device) | more
+        result["near_duplicates"] = self._duplicates
+        replace_file(self._folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
         return result
 
-    begun = time.monotonic()
-    for name, most in ORDER:
-        cases = _in_rounds(arms[name], asked, most)
-        await judge.judge(cases, begun + plan.judge_seconds)
-        seconds["judge"] = time.monotonic() - begun
-        keep({})
-    times = {}
-    if device == "cuda" and plan.time_seconds > 0:
-        await _time_winners(judge, asked, arms, time.monotonic() + plan.time_seconds)
-        times = _times_of(chosen, arms, judge.known)
-    return keep({"times": times, "examples": _examples(asked, arms, judge.known)})
+    def examples(self) -> Any:
+        return _examples(self._asked, self._arms, self.judge.known)
+
+    def _asked_again(self, place: Path, first: str) -> Arm:
+        """After two turns: a task's first sample where it is right, else what the model answers to
+        its failure; tasks whose first sample was not judged are left out."""
+        found: Arm = {row.name: [] for row in self._asked}
+        failed: list[tuple[WriterRow, str]] = []
+        for case in _in_rounds(self._arms[first], self._asked, 1):
+            verdict = self.judge.known.get(case.key)
+            if verdict is None or verdict.unknown:
+                continue
+            if verdict.right:
+                found[case.row.name] = [case.reply]
+            else:
+                failed.append((case.row, again(case.row, case.reply, verdict)))
+        with _model(place, self._device) as (model, tokenizer):
+            end = time.monotonic() + self._plan.generate_seconds
+            asked = [question for _, question in failed]
+            written = replies(model, tokenizer, asked, 1, self._plan.sampling, end)
+        return found | {row.name: texts for (row, _), texts in zip(failed, written, strict=True)}
+
+
+def models_in(folder: Path) -> dict[str, Path]:
+    """What the arms of each model begin with -> where it lies."""
+    places = {SUPERVISED: folder / MODEL, REINFORCED: folder / FOLDER / MODEL}
+    return {prefix: place for prefix, place in places.items() if place.is_dir()}
+
+
+def _order(prefixes: Iterable[str]) -> list[tuple[str, int]]:
+    """(arm, replies of a task) in the order in which they are judged."""
+    written = [(f"{prefix}{name}", most) for name, most in WRITTEN for prefix in prefixes]
+    return [*written[: len(written) // 2], *((name, 1) for name in BASELINES), *written]
+
+
+def _timed_arms(arms: dict[str, Arm]) -> list[str]:
+    names = [f"{prefix}{arm}" for prefix in ("", REINFORCED) for arm in ("greedy", "sampled")]
+    return [name for name in (*names, "engine") if name in arms]
 
 
 def _times_of(
@@ -105,9 +206,7 @@ def _times_of(
     known: dict[str, WriterVerdict],
 ) -> Json:
     return {
-        part.value: {
-            name: _times(rows, arms[name], known) for name in ("greedy", "sampled", "engine")
-        }
+        part.value: {name: _times(rows, arms[name], known) for name in _timed_arms(arms)}
         for part, rows in chosen.items()
     }
 
@@ -126,18 +225,23 @@ def _result(
             part.value: {name: _summary(rows, arms[name], judge.known) for name in arms}
             for part, rows in chosen.items()
         },
+        "differences": {
+            part.value: _differences(rows, arms, judge.known) for part, rows in chosen.items()
+        },
         "details": _common_details(judge.known),
     }
 
 
 def _choose_of_parts(
-    rows: Sequence[WriterRow], count: int, *, smallest: bool
+    rows: Sequence[WriterRow], plan: EvaluationPlan, *, smallest: bool
 ) -> dict[WriterPart, list[WriterRow]]:
-    """`choose` of each part that nothing was learned from."""
-    return {
-        part: choose([row for row in rows if row.part is part], count, smallest)
+    """`choose` of each part that nothing was learned from, and what is asked for of the other."""
+    found = {
+        part: choose([row for row in rows if row.part is part], plan.tasks, smallest)
         for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS)
     }
+    seen = data.shortest(rows, plan.seen_tasks)
+    return found | ({WriterPart.TRAIN: seen} if seen else {})
 
 
 def choose(rows: Sequence[WriterRow], count: int, smallest: bool = False) -> list[WriterRow]:
@@ -161,36 +265,47 @@ def _bytes(row: WriterRow) -> int:
     return sum(4 * math.prod(form.shape) for one in row.graph.operations for form in one.forms)
 
 
-def _written(
-    folder: Path, rows: Sequence[WriterRow], plan: EvaluationPlan, device: str
-) -> tuple[dict[str, Arm], Json]:
-    """Replies of the model, likeliest and sampled, with and without skills."""
-    options = {"local_files_only": True}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / MODEL, **options)
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder / MODEL, dtype=dtype, **options
-    ).to(device)
+def _write_arms(
+    place: Path,
+    prefix: str,
+    rows: Sequence[WriterRow],
+    plan: EvaluationPlan,
+    device: str,
+    arms: dict[str, Arm],
+    seconds: Json,
+) -> None:
+    """Replies of a model, likeliest and sampled, with and without skills."""
     torch.manual_seed(0)
+    with _model(place, device) as (model, tokenizer):
+        begun = time.monotonic()
+        for name, record, count in (
+            ("sampled", [row.question for row in rows], plan.samples),
+            ("greedy", [row.question for row in rows], 1),
+            ("sampled-plain", [row.plain for row in rows], plan.plain_samples),
+            ("greedy-plain", [row.plain for row in rows], 1),
+        ):
+            start = time.monotonic()
+            end = begun + plan.generate_seconds
+            found = replies(model, tokenizer, record, count, plan.sampling, end)
+            arms[f"{prefix}{name}"] = dict(zip([r.name for r in rows], found, strict=True))
+            seconds[f"{prefix}{name}"] = time.monotonic() - start
+            print(f"{time.monotonic() - start:.0f} s to write {prefix}{name}", flush=True)
+
+
+@contextlib.contextmanager
+def _model(place: Path, device: str) -> Iterator[tuple[Any, Any]]:
+    """(model, tokenizer); what it kept on the device is free behind it."""
     torch.backends.cuda.enable_cudnn_sdp(False)  # it makes a plan for every new length
-    begun, arms, seconds = time.monotonic(), dict[str, Arm](), dict[str, Any]()
-    for name, record, count in (
-        ("sampled", [row.question for row in rows], plan.samples),
-        ("greedy", [row.question for row in rows], 1),
-        ("sampled-plain", [row.plain for row in rows], plan.plain_samples),
-        ("greedy-plain", [row.plain for row in rows], 1),
-    ):
-        start = time.monotonic()
-        end = begun + plan.generate_seconds
-        found = replies(model, tokenizer, record, count, plan.sampling, end)
-        arms[name] = {row.name: texts for row, texts in zip(rows, found, strict=True)}
-        seconds[name] = time.monotonic() - start
-        print(f"{seconds[name]:.0f} s to write {name}", flush=True)
-    del model
-    if device == "cuda":  # what training and writing kept for themselves is the judges' now
-        gc.collect()
-        torch.cuda.empty_cache()
-    return arms, seconds
+    model, tokenizer = load_model(place, device)
+    if device == "cuda":
+        model.to(torch.bfloat16)
+    try:
+        yield model, tokenizer
+    finally:
+        model.to("cpu")
+        if device == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
 
 
 def _in_rounds(arm: Arm, asked: Sequence[WriterRow], most: int) -> list[WrittenCase]:
@@ -221,6 +336,14 @@ def nearest(row: WriterRow, training: Sequence[WriterRow]) -> str:
     return "\n".join(map(ast.unparse, body)) + "\n"
 
 
+def _forward_of(row: WriterRow) -> str:
+    """The program's own, as a reply."""
+    tree = parse(row.names.program(row.source))
+    target = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
+    methods = [n for n in target.body if isinstance(n, ast.FunctionDef)]
+    return ast.unparse(next(n for n in methods if n.name == "forward")) + "\n"
+
+
 # --- numbers ----------------------------------------------------------------------------------
 
 
@@ -239,24 +362,67 @@ def _summary(rows: Sequence[WriterRow], arm: Arm, known: dict[str, WriterVerdict
         "parsed": share(lambda verdict: verdict.parsed),
         "compiled": share(lambda verdict: verdict.compiled),
         "unchanged": share(lambda verdict: verdict.status == UNCHANGED),
-        **{f"right_of_{k}": right for k in BEST_OF if (right := _right_of(k, judged))},
+        **{f"parsed_of_{k}": _of_k([_parsed(v) for v in judged], k) for k in BEST_OF},
+        **{f"right_of_{k}": _of_k([_right(v) for v in judged], k) for k in BEST_OF},
     }
+
+
+def _parsed(verdicts: Sequence[WriterVerdict]) -> list[bool]:
+    return [verdict.parsed for verdict in verdicts]
+
+
+def _right(verdicts: Sequence[WriterVerdict]) -> list[bool]:
+    return [verdict.right for verdict in verdicts]
 
 
 def _verdicts(row: WriterRow, arm: Arm, known: dict[str, WriterVerdict]) -> list[WriterVerdict]:
     """Of those replies to a task that were judged."""
     keys = (WrittenCase(row, text).key for text in arm[row.name])
-    return [known[key] for key in keys if key in known]
+    return [known[key] for key in keys if key in known and not known[key].unknown]
 
 
-def _right_of(k: int, judged: Sequence[list[WriterVerdict]]) -> Json | None:
-    """The chance that one of k replies is right; None where no task has as many."""
-    enough = [verdicts for verdicts in judged if len(verdicts) >= k]
-    chances = [one_of(len(some), sum(v.right for v in some), k) for some in enough]
-    if not chances:
+def _of_k(samples: Sequence[Sequence[bool]], k: int) -> Json | None:
+    """The chance that one of k samples holds, over tasks; None where no task has as many."""
+    return _over_tasks([one_of(len(s), sum(s), k) for s in samples if len(s) >= k])
+
+
+def _over_tasks(values: Sequence[float]) -> Json | None:
+    if not values:
         return None
-    low, high = interval(chances)
-    return {"tasks": len(chances), "mean": _mean(chances), "low": low, "high": high}
+    low, high = interval(values)
+    return {"tasks": len(values), "mean": _mean(values), "low": low, "high": high}
+
+
+def _differences(
+    rows: Sequence[WriterRow], arms: dict[str, Arm], known: dict[str, WriterVerdict]
+) -> Json:
+    """What reinforcement, skills and a second turn add to the chance that one of k is right."""
+    pairs = {
+        "rl - sft": ("rl-sampled", "sampled"),
+        "rl - sft, without skills": ("rl-sampled-plain", "sampled-plain"),
+        "skills - none": ("sampled", "sampled-plain"),
+        "skills - none, rl": ("rl-sampled", "rl-sampled-plain"),
+        "second turn - first": ("second", "first"),
+        "second turn - first, rl": ("rl-second", "rl-first"),
+    }
+    return {
+        name: {f"right_of_{k}": _difference(rows, arms[a], arms[b], known, k) for k in BEST_OF}
+        for name, (a, b) in pairs.items()
+        if a in arms and b in arms
+    }
+
+
+def _difference(
+    rows: Sequence[WriterRow], more: Arm, less: Arm, known: dict[str, WriterVerdict], k: int
+) -> Json | None:
+    """Task by task, of those that have k samples in both arms."""
+    found = []
+    for row in rows:
+        pair = [_right(_verdicts(row, arm, known)) for arm in (more, less)]
+        if min(map(len, pair)) >= k:
+            first, second = (one_of(len(one), sum(one), k) for one in pair)
+            found.append(first - second)
+    return _over_tasks(found)
 
 
 def one_of(n: int, c: int, k: int) -> float:
@@ -284,7 +450,7 @@ async def _time_winners(
     """The likeliest right reply of each task, then the engine's."""
     cases = []
     for row in random.Random(0).sample(list(rows), len(rows)):
-        for name in ("greedy", "sampled", "engine"):
+        for name in _timed_arms(arms):
             record = [WrittenCase(row, text) for text in arms[name][row.name]]
             right = [c for c in record if c.key in judge.known and judge.known[c.key].right]
             cases += right[:1]

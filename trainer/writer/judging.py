@@ -3,18 +3,24 @@
 Equal programs are judged once. A reply that cannot be put into its program, or that leaves the
 program as it was, never reaches the gate. Triton's interpreter judges a batch of `SMALL_BATCH`: it
 took more than 90 s for a call of 256 programs. What is not judged when the time is up has no
-verdict and counts nowhere. Not covered: what is asked of the writer (evaluating.py)."""
+verdict and counts nowhere. `KnownVerdicts` outlives the process. Not covered: what is asked of the
+writer (evaluating.py), what a verdict is worth (turns.py)."""
 
 from __future__ import annotations
 
 import ast
+import asyncio
+import hashlib
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest
+from kernel_lsp.files import replace_file
 from kernel_lsp.parsing import parse
 from kernel_lsp.records import EvalStatus, Evaluation, Json, Operation, OperationRole
 from trainer.tasks.timed_tasks import share, until
@@ -49,48 +55,104 @@ class WriterVerdict:
     compiled: bool = False
     """Its first call went through: whatever came out."""
     speedups: Json | None = None
+    lower: float | None = None
+    """Lower bound of the speedup over the best baseline."""
+
+    @property
+    def unknown(self) -> bool:
+        """Nobody could judge it, which is no fault of the reply."""
+        return self.status in (REFUSED, EvalStatus.NOT_RUN.value)
 
     @property
     def right(self) -> bool:
         return self.status == EvalStatus.PASSED.value
 
 
+class KnownVerdicts:
+    """Verdicts of the gate in a file, one JSON line each, by a hash of what was judged.
+
+    A line that a kill has cut is no verdict. What could not be judged is not kept."""
+
+    def __init__(self, file: Path | None) -> None:
+        """``file`` None: for this process alone."""
+        self._file = file
+        self._known: dict[str, WriterVerdict] = {}
+        if file is not None and file.is_file():
+            whole = file.read_text("utf-8").rpartition("\n")[0]
+            for line in whole.split("\n") if whole else ():
+                entry = json.loads(line)
+                key = entry.pop("key")
+                self._known[key] = WriterVerdict(**entry)
+            replace_file(file, f"{whole}\n".encode() if whole else b"")
+
+    def get(self, key: str) -> WriterVerdict | None:
+        return self._known.get(key)
+
+    def add(self, key: str, verdict: WriterVerdict) -> None:
+        if verdict.unknown or key in self._known:
+            return
+        self._known[key] = verdict
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, **asdict(verdict)}) + "\n")
+
+
 class WriterJudge:
     """Verdicts by text, so that baselines and samples that are equal share them."""
 
-    def __init__(self, device: str, at_once: int, helpers: Helpers) -> None:
+    def __init__(
+        self, device: str, at_once: int, helpers: Helpers, store: KnownVerdicts | None = None
+    ) -> None:
         """``device``: cuda, or interpreter where there is no GPU."""
         self._device, self._at_once, self._helpers = device, at_once, helpers
+        self._store = store or KnownVerdicts(None)
+        self._gates: list[Gate] = []
         self.known: dict[str, WriterVerdict] = {}
 
     async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
         """Into `known`, as far as the time goes (``end``, on the monotonic clock)."""
         fresh = {case.key: case for case in cases if timed or case.key not in self.known}
-        waiting = []
+        waiting: dict[str, list[WrittenCase]] = {}
         for key, case in fresh.items():
-            try:
-                text = self._program(case)
-            except short_form.UnreadableReply as error:
-                self.known[key] = WriterVerdict(status=UNREADABLE, detail=str(error), parsed=False)
-                continue
-            if _is_unchanged(case):
-                self.known[key] = WriterVerdict(status=UNCHANGED, compiled=True)
-                continue
-            waiting.append((case, text))
-        gates = [Gate() for _ in range(1 if self._at_once < 4 else GATES)]
-        turn = iter(range(10**9))
+            found = self._settled(case)
+            if isinstance(found, str):
+                waiting.setdefault(found, []).append(case)
+            else:
+                self.known[key] = found
 
-        async def work(item: tuple[WrittenCase, str]) -> None:
-            gate = gates[next(turn) % len(gates)]
-            verdict = await self._verdict(gate, *item, timed)
+        async def work(item: tuple[str, list[WrittenCase]]) -> None:
+            text, same = item
+            key = self._hash(same[0], text, timed)
+            verdict = self._store.get(key) or await self._verdict(same[0], text, timed)
             if verdict is not None:
-                self.known[item[0].key] = verdict
+                self._store.add(key, verdict)
+                self.known.update((case.key, verdict) for case in same)
 
+        await share(until(end, waiting.items()), work, self._at_once, end)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(gate.close() for gate in self._gates))
+        self._gates.clear()
+
+    def _gate(self) -> Gate:
+        """The one whose turn it is: it is put behind the others."""
+        if not self._gates:
+            self._gates = [Gate() for _ in range(1 if self._at_once < 4 else GATES)]
+        self._gates.append(self._gates.pop(0))
+        return self._gates[-1]
+
+    def _settled(self, case: WrittenCase) -> WriterVerdict | str:
+        """What needs no gate, or the program that it judges."""
         try:
-            await share(until(end, waiting), work, self._at_once, end)
-        finally:
-            for gate in gates:
-                await gate.close()
+            text = self._program(case)
+        except short_form.UnreadableReply as error:
+            return WriterVerdict(status=UNREADABLE, detail=str(error), parsed=False)
+        return WriterVerdict(status=UNCHANGED, compiled=True) if _is_unchanged(case) else text
+
+    def _hash(self, case: WrittenCase, text: str, timed: bool) -> str:
+        """Of program, candidate, device, and whether it is timed."""
+        parts = "\0".join([self._row(case).source, text, self._device, str(timed)])
+        return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
     def _row(self, case: WrittenCase) -> WriterRow:
         return with_small_batch(case.row) if self._device == "interpreter" else case.row
@@ -98,9 +160,7 @@ class WriterJudge:
     def _program(self, case: WrittenCase) -> str:
         return self._row(case).assemble(case.reply, self._helpers, self._device)
 
-    async def _verdict(
-        self, gate: Gate, case: WrittenCase, text: str, timed: bool
-    ) -> WriterVerdict | None:
+    async def _verdict(self, case: WrittenCase, text: str, timed: bool) -> WriterVerdict | None:
         request = EvaluationRequest(
             reference=self._row(case).program,
             candidate_source=text,
@@ -114,7 +174,7 @@ class WriterJudge:
         )
         begun = time.monotonic()
         try:
-            found = await gate.evaluate(request)
+            found = await self._gate().evaluate(request)
         except EvaluationError as error:
             return WriterVerdict(status=REFUSED, detail=f"{error.cause}"[:300])
         verdict = _verdict_of(found)
@@ -166,6 +226,7 @@ def _verdict_of(found: Evaluation) -> WriterVerdict:
         detail=found.detail[:300],
         compiled=ran,
         speedups=middles or None,
+        lower=min((interval.low for interval in found.speedups.values()), default=None),
     )
 
 

@@ -85,6 +85,10 @@ class Names:
             body = _merged(body, pattern)
         return _joined(head, _reached(body))
 
+    def message(self, text: str) -> str:
+        """What was said about the program, with the short names of its attributes."""
+        return re.sub(r"\w+", lambda found: self.attributes.get(found[0], found[0]), text)
+
     def restore(self, short: str) -> str:
         """Raises UnreadableReply."""
         head, body = _parsed(short)

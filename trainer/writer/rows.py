@@ -89,12 +89,17 @@ def engine_skills() -> tuple[Skill, ...]:
     return tuple(skill for skill in found if skill.executable)
 
 
-def make_row(seed: int, number: int, *, large: bool = True) -> WriterRow | str:
-    """A row, or why there is none. ``large``: sizes for a GPU."""
+def make_row(
+    seed: int, number: int, *, large: bool = True, kinds: frozenset[str] = frozenset()
+) -> WriterRow | str:
+    """A row, or why there is none. ``large``: sizes for a GPU. ``kinds``: of operators; empty:
+    all."""
     source = generated.build(seed, number, large=large)
     found, seen = structure(source), mark(source)
     if found is None or seen is None or not found.ops:
         return "nothing is computed"
+    if kinds and not kinds.issuperset(found.kinds):
+        return "it has operators of another kind"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about what a random module does
         twin = generated.build(seed, number, tiny=True, large=large)

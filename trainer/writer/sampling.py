@@ -35,49 +35,62 @@ def replies(
     plan: SamplingPlan,
     end: float,
 ) -> list[list[str]]:
-    """``count`` sampled replies to each (1: the likeliest), fewer where the time (monotonic) ends.
+    """``count`` sampled replies to each (1: the likeliest), fewer where the time (monotonic) ends."""
+    prompts = [encode(tokenizer, question) for question in questions for _ in range(count)]
+    written = write(model, tokenizer, prompts, plan, end, sampled=count > 1)
+    groups = [written[at : at + count] for at in range(0, len(written), count)]
+    return [[text_of(tokenizer, one) for one in group if one is not None] for group in groups]
 
-    Questions of like length go together, so little is padded."""
-    drawn_record = [encode(tokenizer, question) for question in questions]
-    places = [place for place in range(len(drawn_record)) for _ in range(count)]
-    order = sorted(places, key=lambda place: len(drawn_record[place]))
+
+def text_of(tokenizer: Any, reply: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(reply), skip_special_tokens=False)).partition(END)[0]
+
+
+def write(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Sequence[int]],
+    plan: SamplingPlan,
+    end: float,
+    *,
+    sampled: bool,
+) -> list[list[int] | None]:
+    """Tokens of a reply to each prompt, `END` last where it ended by itself; None: the time was up.
+
+    Prompts of like length go together, so little is padded."""
+    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+    ways = _on_cpu if model.device.type == "cpu" else _in_batches
     model.eval()
-    write = _on_cpu if model.device.type == "cpu" else _in_batches
-    texts = write(model, tokenizer, [drawn_record[p] for p in order], count > 1, plan, end)
-    return _by_question(len(questions), order, texts)
-
-
-def _by_question(count: int, order: Sequence[int], texts: Sequence[str | None]) -> list[list[str]]:
-    found: list[list[str]] = [[] for _ in range(count)]
-    for place, text in zip(order, texts, strict=False):
-        if text is not None:
-            found[place].append(text)
+    written = ways(model, tokenizer, [prompts[place] for place in order], sampled, plan, end)
+    found: list[list[int] | None] = [None] * len(prompts)
+    for place, reply in zip(order, written, strict=False):
+        found[place] = reply
     return found
 
 
 def _in_batches(
     model: Any,
     tokenizer: Any,
-    questions: Sequence[list[int]],
+    prompts: Sequence[Sequence[int]],
     sampled: bool,
     plan: SamplingPlan,
     end: float,
-) -> list[str | None]:
-    """Fewer than questions where the time ends."""
-    found: list[str | None] = []
-    for at in range(0, len(questions), plan.batch):
+) -> list[list[int] | None]:
+    """Fewer than prompts where the time ends."""
+    found: list[list[int] | None] = []
+    for at in range(0, len(prompts), plan.batch):
         if time.monotonic() > end:
             break
-        found += _batch(model, tokenizer, questions[at : at + plan.batch], sampled, plan)
+        found += _batch(model, tokenizer, prompts[at : at + plan.batch], sampled, plan)
     return found
 
 
 def _batch(
-    model: Any, tokenizer: Any, drawn_record: Sequence[list[int]], sampled: bool, plan: SamplingPlan
-) -> list[str]:
-    longest = max(map(len, drawn_record))
-    pad = tokenizer.pad_token_id
-    tokens = torch.tensor([[pad] * (longest - len(one)) + one for one in drawn_record])
+    model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], sampled: bool, plan: SamplingPlan
+) -> list[list[int]]:
+    longest = max(map(len, prompts))
+    pad, stop = tokenizer.pad_token_id, tokenizer.eos_token_id
+    tokens = torch.tensor([[pad] * (longest - len(one)) + list(one) for one in prompts])
     tokens = tokens.to(model.device)
     ways: dict[str, Any] = {"do_sample": False}
     if sampled:
@@ -88,33 +101,37 @@ def _batch(
             attention_mask=(tokens != pad).long(),
             max_new_tokens=min(plan.new_tokens, 2 * LENGTHS[-1] - longest),
             pad_token_id=pad,
-            eos_token_id=tokenizer.eos_token_id,
+            eos_token_id=stop,
             **ways,
         )
-    texts = tokenizer.batch_decode(made[:, longest:], skip_special_tokens=False)
-    return [str(text).partition(END)[0] for text in texts]
+    return [_up_to(reply, stop) for reply in made[:, longest:].tolist()]
+
+
+def _up_to(reply: list[int], stop: int) -> list[int]:
+    return reply[: reply.index(stop) + 1] if stop in reply else reply
 
 
 def _on_cpu(
     model: Any,
     tokenizer: Any,
-    questions: Sequence[list[int]],
+    prompts: Sequence[Sequence[int]],
     sampled: bool,
     plan: SamplingPlan,
     end: float,
-) -> list[str | None]:
+) -> list[list[int] | None]:
     decoder = CpuDecoder(model, plan.places, 2 * LENGTHS[-1])
-    stop = tokenizer.eos_token_id
 
     def choose(scores: Tensor) -> int:
         return _drawn(scores, plan) if sampled else int(scores.argmax())
 
-    found = decoder.replies(questions, choose, stop, plan.new_tokens, end)
-    return [None if one is None else str(tokenizer.decode(one)).partition(END)[0] for one in found]
+    return decoder.replies(prompts, choose, tokenizer.eos_token_id, plan.new_tokens, end)
 
 
 def _drawn(scores: Tensor, plan: SamplingPlan) -> int:
     """A token out of the likeliest ones that together have ``top_p``."""
-    chances, tokens = (scores / plan.temperature).softmax(-1).sort(descending=True)
+    chances = (scores / plan.temperature).softmax(-1)
+    if plan.top_p >= 1:
+        return int(torch.multinomial(chances, 1))
+    chances, tokens = chances.sort(descending=True)
     kept = chances * (chances.cumsum(0) - chances < plan.top_p)
     return int(tokens[torch.multinomial(kept, 1)])

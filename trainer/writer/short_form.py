@@ -74,10 +74,15 @@ def encode_question(
     parts = [PROGRAM, _bare_program(program.source), GRAPH, *_encode_graph(graph)]
     if skills:
         parts += [SKILLS, *(_encode_skill(name, text) for name, text in skills)]
-    if tried is not None:
-        heard = " ".join(tried.heard.split())[:MAX_HEARD_CHARS]
-        parts += [TRIED, _without_borders(tried.reply), HEARD, _without_borders(heard)]
-    return "\n".join([*parts, WRITE, ""])
+    question = "\n".join([*parts, WRITE, ""])
+    return question if tried is None else ask_again(question, tried)
+
+
+def ask_again(question: str, tried: TriedRewrite) -> str:
+    """The question of a further turn: the same with the reply that failed, and why."""
+    heard = " ".join(tried.heard.split())[:MAX_HEARD_CHARS]
+    more = [TRIED, _without_borders(tried.reply), HEARD, _without_borders(heard), WRITE, ""]
+    return question.removesuffix(f"{WRITE}\n") + "\n".join(more)
 
 
 def _bare_program(source: str) -> str:

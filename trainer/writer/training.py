@@ -4,7 +4,7 @@ The first half reads everything (questions with a small weight, replies, and pla
 of `trainer.tasks.generated_kernels`), the second half only replies that passed the filters (data.py).
 Batches are of a few fixed lengths, so little is padding. Rows that another process makes meanwhile
 (data.Arriving) are read from the next epoch on. The state is saved about once a minute, and a run
-that was ended goes on. Not covered: several GPUs, reinforcement."""
+that was ended goes on. Not covered: several GPUs, reinforcement (reinforcing.py)."""
 
 from __future__ import annotations
 
