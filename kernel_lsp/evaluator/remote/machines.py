@@ -18,8 +18,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from kernel_lsp.errors import ConfigError
 
-SSH = ("ssh", "-T", "-a", "-x", "-oClearAllForwardings=yes", "-oBatchMode=yes")
-SSH += ("-oConnectTimeout=20", "-oServerAliveInterval=10")
+SSH = (
+    *("ssh", "-T", "-a", "-x", "-oClearAllForwardings=yes", "-oBatchMode=yes"),
+    *("-oConnectTimeout=20", "-oServerAliveInterval=10"),
+)
 """Nobody can be asked for a password, and neither keys of this machine nor its ports can be used
 from there; what else is needed stands in the user's own ssh_config."""
 SRUN = ("srun", "--quiet", "--ntasks=1", "--job-name=kernel-lsp")
