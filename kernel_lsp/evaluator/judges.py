@@ -55,7 +55,8 @@ class JudgeBench:
         """Jobs that may yet bring candidates."""
         self.known: dict[str, Any] = {}
         """What was asked about the reference once, for all candidates."""
-        self.served = 0
+        self.asked = self.served = 0
+        """Sessions that were asked for, and those that the judge has begun."""
         self._pool, self._store = pool, store
         self._place: Sandbox | None = None
         """Of a candidate that is still looked for; its worker is there."""
@@ -106,6 +107,7 @@ class JudgeBench:
     async def _begin(self, request: EvaluationRequest) -> JudgeSession:
         opened, init = await asyncio.shield(self._opening)
         assert self._party is not None
+        self.asked += 1
         limit_s = request.budget.load_s
         while self._over:
             await ask_judge(InSession(self._party, self._over.pop()), "close", limit_s)
@@ -274,4 +276,5 @@ def _key(request: EvaluationRequest) -> str:
 def lost(bench: JudgeBench, error: EvaluationError) -> bool:
     """Whether ``error`` says only that a judge that had served before has died since: worth
     another try."""
-    return not bench.usable and bench.served > 1 and "running the reference failed" in error.cause
+    served_others = bench.served > (bench.asked == bench.served)
+    return not bench.usable and served_others and "running the reference failed" in error.cause

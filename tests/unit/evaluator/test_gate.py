@@ -135,6 +135,20 @@ async def test_a_judge_and_a_zygote_that_died_are_replaced(gate: Gate) -> None:
         assert (await gate.evaluate(request())).status is EvalStatus.PASSED
 
 
+async def test_a_judge_of_whose_death_nobody_knows_yet_is_replaced(gate: Gate) -> None:
+    assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+    zygotes = children("evaluator.processes.zygote")
+    for zygote in zygotes:  # who would say so
+        zygote.suspend()
+    for judge in children("evaluator.judging.judge"):
+        judge.kill()
+    judging = asyncio.create_task(gate.evaluate(request()))
+    await asyncio.sleep(0.5)
+    for zygote in zygotes:
+        zygote.resume()
+    assert (await judging).status is EvalStatus.PASSED
+
+
 async def test_cancelling_ends_the_judge_that_may_be_busy(gate: Gate) -> None:
     judging = asyncio.create_task(gate.evaluate(request("while True: pass")))
     while not children("evaluator.running.worker"):  # noqa: ASYNC110
