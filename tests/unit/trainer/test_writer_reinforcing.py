@@ -123,7 +123,7 @@ def test_shares_say_what_is_right_after_each_turn() -> None:
     ]
     found = turns.shares(written, "right")
     assert (found["replies"], found["unknown"]) == (7, 1)
-    assert (found["parsed"], found["ran"]) == (0.75, 2 / 3)
+    assert (found["parsed"], found["ran"]) == (0.75, 0.5)
     assert (found["right/turn_1"], found["right/turn_2"]) == (0.25, 0.5)
     assert found["own_kernel"] == 1.0 and found["reward"] == pytest.approx(2 / 6)
 
