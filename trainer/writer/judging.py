@@ -110,25 +110,25 @@ class WriterJudge:
         self.known: dict[str, WriterVerdict] = {}
 
     async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
-        """Into `known`, as far as the time goes (``end``, on the monotonic clock)."""
+        """Into `known`, as far as the time goes (``end``, on the monotonic clock), in their order:
+        what no program can be made of is no likelier to be known than what the gate must judge."""
         fresh = {case.key: case for case in cases if timed or case.key not in self.known}
-        waiting: dict[str, list[WrittenCase]] = {}
-        for key, case in fresh.items():
+
+        async def work(case: WrittenCase) -> None:
             found = self._settled(case)
-            if isinstance(found, str):
-                waiting.setdefault(found, []).append(case)
-            else:
-                self.known[key] = found
-
-        async def work(item: tuple[str, list[WrittenCase]]) -> None:
-            text, same = item
-            key = self._hash(same[0], text, timed)
-            verdict = self._store.get(key) or await self._verdict(same[0], text, timed)
+            verdict = await self._asked(case, found, timed) if isinstance(found, str) else found
             if verdict is not None:
-                self._store.add(key, verdict)
-                self.known.update((case.key, verdict) for case in same)
+                self.known[case.key] = verdict
 
-        await share(until(end, waiting.items()), work, self._at_once, end)
+        await share(until(end, fresh.values()), work, self._at_once, end)
+
+    async def _asked(self, case: WrittenCase, text: str, timed: bool) -> WriterVerdict | None:
+        """The gate's verdict on a program, or the one that it gave before."""
+        key = self._hash(case, text, timed)
+        verdict = self._store.get(key) or await self._verdict(case, text, timed)
+        if verdict is not None:
+            self._store.add(key, verdict)
+        return verdict
 
     async def close(self) -> None:
         await asyncio.gather(*(gate.close() for gate in self._gates))

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +168,23 @@ def test_equal_programs_are_judged_once_whatever_asks(tmp_path: Path) -> None:
         asyncio.run(judge.judge([case, case], math.inf))
         assert judge.known[case.key] == WRONG or judge.known[case.key] == RIGHT
     assert len((tmp_path / "counts.jsonl").read_text().splitlines()) == 1
+
+
+def test_what_nobody_can_read_is_known_no_sooner_than_what_the_gate_must_judge() -> None:
+    class NeverInTime(judging.WriterJudge):
+        def _settled(self, case: WrittenCase) -> WriterVerdict | str:
+            return UNREADABLE if case.reply == "unreadable" else case.reply
+
+        async def _verdict(self, case: WrittenCase, text: str, timed: bool) -> WriterVerdict:
+            await asyncio.sleep(60)
+            return RIGHT
+
+    judge = NeverInTime("interpreter", 1, {})
+    cases = [WrittenCase(make_task(2), reply) for reply in ("readable", "unreadable")]
+    asyncio.run(judge.judge(cases, time.monotonic() + 0.1))
+    assert judge.known == {}
+    asyncio.run(judge.judge(cases[::-1], time.monotonic() + 0.1))
+    assert judge.known == {cases[1].key: UNREADABLE}
 
 
 # --- the loop -------------------------------------------------------------------------------------
