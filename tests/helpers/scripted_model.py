@@ -448,6 +448,8 @@ def _completion(body: Json, text: str, calls: list[tuple[str, str]], say: Say) -
     choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
     return {
         "id": "chat",
+        "object": "chat.completion",
+        "created": 1,
         "model": body.get("model"),
         "choices": [choice],
         "usage": _usage(body, len(text) // PIECE + 1),

@@ -114,31 +114,34 @@ def recorded(path: Path) -> Recorded:
     return Recorded(archive=path, search=search, seed=int(seed))
 
 
-async def test_a_job_of_the_product_is_replayed_byte_by_byte(
-    suite: task_suites.TaskSuite, tmp_path: Path
-) -> None:
-    """Selection, a wrong rewrite, a reply without a call and its repair, the mend; then the same
-    replies in the environment: prompts, attempts, feedback and rewards are the same."""
-    answers = iter(
-        [
-            Say(tool="select_skills", arguments={"think": "", "selected_skills": []}),
-            Say(f"Here:\n```python\n{WRONG}```\n"),
-            Say("I am not sure."),
-            Say(MENDED),
-        ]
-    )
+@dataclass
+class Replayed:
+    """A job of the product, and the same replies in the trainer's environment."""
+
+    outcome: Outcome
+    told: Recorded
+    earned: list[float | None]
+    """After each reply."""
+
+
+async def replayed(
+    suite: task_suites.TaskSuite, folder: Path, answers: Sequence[Say], agents: Sequence[str]
+) -> Replayed:
+    """Prompts and attempts, with their feedback, are equal to the byte; ``agents``: who asked
+    first, one after the other."""
+    said = iter(answers)
     plan = SearchPlan(
         mode=SearchMode.TURNS,
         budget=SearchBudget(candidates=2, seconds=None),
-        archive=str(tmp_path / "job.db"),
+        archive=str(folder / "job.db"),
     )
-    async with ScriptedModel(lambda body: next(answers)) as server:
-        where = settings_of(tmp_path / "data", policy="openai", endpoint=server.endpoint)
+    async with ScriptedModel(lambda body: next(said)) as server:
+        where = settings_of(folder / "data", policy="openai", endpoint=server.endpoint)
         environment = Environment(suite, device="cpu", settings=where)
         job = replace(environment.job("diagonal"), search=plan)
         outcome = await environment.pipeline.optimize(job)
-    told = recorded(tmp_path / "job.db")
-    assert [agent for agent, _, _ in told.said[:4]] == ["selection", "policy", "policy", "policy"]
+    told = recorded(folder / "job.db")
+    assert [agent for agent, _, _ in told.said[: len(agents)]] == list(agents)
 
     async with environment, environment.open("diagonal") as task:
         episode = task.begin(info=INFO, plan=plan, seed=told.seed, judge=told.judge, reward="kevin")
@@ -156,6 +159,22 @@ async def test_a_job_of_the_product_is_replayed_byte_by_byte(
     for number, attempt in told.search.attempts.items():
         (same,) = [one for one in again.attempts if one.number == number]
         assert _bytes(same) == _bytes(attempt)
+    return Replayed(outcome, told, earned)
+
+
+async def test_a_job_of_the_product_is_replayed_byte_by_byte(
+    suite: task_suites.TaskSuite, tmp_path: Path
+) -> None:
+    """Selection, a wrong rewrite, a reply without a call and its repair, the mend; then the same
+    replies in the environment: prompts, attempts, feedback and rewards are the same."""
+    answers = [
+        Say(tool="select_skills", arguments={"think": "", "selected_skills": []}),
+        Say(f"Here:\n```python\n{WRONG}```\n"),
+        Say("I am not sure."),
+        Say(MENDED),
+    ]
+    found = await replayed(suite, tmp_path, answers, ["selection", "policy", "policy", "policy"])
+    told = found.told
     own = Permission(training=True, source=True, redacted=True, because="a test")
     (trajectory,) = archives.trajectories(told.search, own, {})
     by_number = {turn.number: turn for turn in trajectory.turns}
@@ -163,12 +182,44 @@ async def test_a_job_of_the_product_is_replayed_byte_by_byte(
     expected = []
     for turn in judged:
         parent = by_number.get(turn.parent) if turn.parent is not None else None
-        found = rewards.judge_turn(turn, parent)
-        terms = rewards.kevin(found) if found else None
+        verdict = rewards.judge_turn(turn, parent)
+        terms = rewards.kevin(verdict) if verdict else None
         expected.append(None if terms is None else rewards.total(terms))
-    assert [one for one in earned if one is not None] == expected
+    assert [one for one in found.earned if one is not None] == expected
     assert expected[0] == 0.0 and (expected[-1] or 0.0) > 0.0
-    _asks_again(outcome, tmp_path, told)
+    _asks_again(found.outcome, tmp_path, told)
+
+
+async def test_what_the_summary_agent_is_asked_is_replayed_byte_by_byte(tmp_path: Path) -> None:
+    """A right rewrite that is as slow, then one that is many times as fast, which is a lesson."""
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    large = (("torch.ones(16)", "torch.ones(1500)"), ("randn(16, 8)", "randn(1500, 8)"))
+    fast, text = RIGHT, TEXT
+    for small, big in large:
+        fast, text = fast.replace(small, big), text.replace(small, big)
+    (folder / "diagonal.py").write_text(text)
+    slow = fast.replace("self.d[:, None] * x", "torch.diag(self.d).matmul(x)")
+    assert slow != fast
+    skill = {
+        "name": "diagonal-rows",
+        "description": "Scale rows instead of multiplying by a diagonal matrix.",
+        "scope": "graph",
+        "tags": ["matmul"],
+        "content": "## Motivation\n\nA diagonal matrix is mostly zeros.\n\n## Key Idea\n\nScale.\n",
+    }
+    answers = [
+        Say(tool="select_skills", arguments={"think": "", "selected_skills": []}),
+        Say(f"Here:\n```python\n{slow}```\n"),
+        Say(f"Here:\n```python\n{fast}```\n"),
+        Say(tool="update_skill_library", arguments={"think": "", "new_skills": [skill]}),
+    ]
+    agents = ["selection", "policy", "policy", "summary"]
+    found = await replayed(task_suites.load(folder), tmp_path, answers, agents)
+    assert [agent for agent, _, _ in found.told.said] == agents
+    (_, prompt, reply) = found.told.said[-1]
+    assert "update_skill_library" in prompt and "diagonal-rows" in wire.dumps(reply)
+    assert found.earned[-1] is None  # what a lesson is worth, other tasks have to show
 
 
 def _asks_again(outcome: Outcome, folder: Path, told: Recorded) -> None:
