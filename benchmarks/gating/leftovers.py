@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernel_lsp import scratch
+
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[Path]:
@@ -41,7 +43,10 @@ def processes(folder: Path) -> list[str]:
 
 
 def folders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir())
+    """Names of what is left there and in this process's own room, which lives as long as it."""
+    room = scratch.room()
+    left = [entry for place in (folder, room) for entry in place.iterdir() if entry != room]
+    return sorted(entry.name for entry in left)
 
 
 def device_mib() -> int | None:

@@ -6,7 +6,8 @@ from math import comb
 
 import pytest
 
-from benchmarks.gating import faults, mix, summary, tasks
+from benchmarks.gating import faults, leftovers, mix, summary, tasks
+from kernel_lsp import scratch
 from kernel_lsp.evaluator import guards
 from kernel_lsp.records import EvalStatus, Interval
 
@@ -90,3 +91,13 @@ def test_a_verdict_is_true_only_when_it_is_the_one_expected():
     sent = next(one for one in mix.stream("cpu") if one.outcome == "wrong")
     assert sent.right(EvalStatus.WRONG_RESULT)
     assert not sent.right(EvalStatus.PASSED) and not sent.right(None)
+
+
+def test_a_folder_is_left_behind_unless_it_is_this_processs_own():
+    with leftovers.own_folder() as folder:
+        before = leftovers.folders(folder)
+        (folder / "kernel-lsp-of-another").mkdir()
+        left = scratch.make("left")
+        found = set(leftovers.folders(folder)) - set(before)
+        left.rmdir()
+    assert found == {"kernel-lsp-of-another", left.name}
