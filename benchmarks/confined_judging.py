@@ -68,7 +68,7 @@ def without_confinement() -> Iterator[None]:
         yield
 
 
-def ground(way: str) -> contextlib.AbstractContextManager[None]:
+def setup_of(way: str) -> contextlib.AbstractContextManager[None]:
     return without_confinement() if way == "bare" else contextlib.nullcontext()
 
 
@@ -87,11 +87,11 @@ async def measure(rounds: int) -> dict[str, Any]:
     async with contextlib.AsyncExitStack() as stack:
         gates = {way: await stack.enter_async_context(Gate()) for way in WAYS}
         for way in WAYS:
-            with ground(way):  # imports of torch, once for each
+            with setup_of(way):  # imports of torch, once for each
                 await judge(gates[way], 0)
         for number in range(rounds):
             for way in WAYS if number % 2 else WAYS[::-1]:
-                with ground(way):
+                with setup_of(way):
                     rows[way].append(await judge(gates[way], number))
     return {way: summary(found) for way, found in rows.items()}
 

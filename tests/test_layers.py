@@ -34,6 +34,7 @@ BASE = {
     "rulesets",
     "notebooks",
     "cells",
+    "secret_names",
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -57,6 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "files": {"foreign"},
     "fences": set(),
     "plain": {"fences"},
+    "secret_names": set(),
     "scratch": {"leftovers"},
     "foreign": set(),
     # What confined code has left behind, for whoever gave it a folder.
@@ -168,6 +170,7 @@ ONLY_STDLIB = {
     "fences",
     "foreign",
     "plain",
+    "secret_names",
     "scratch",
     "leftovers",
     "cache",

@@ -23,7 +23,7 @@ from kernel_lsp.agents.secret_values import Holds
 from kernel_lsp.config import OPENAI_KEY, OPENAI_URL, Settings
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Message, Prompt
-from kernel_lsp.telling import TELLING
+from kernel_lsp.secret_names import HIDDEN_VARIABLE
 
 SERVICE = "kernel-lsp"
 """Under which the system's keyring is asked; the user name is the endpoint's origin."""
@@ -192,7 +192,9 @@ def _of_the_environment() -> list[str]:
     """Values of variables with telling names; a path is no secret."""
     pairs = os.environ.items()
     return [
-        value for name, value in pairs if TELLING.search(name) and not value.startswith(("/", "~"))
+        value
+        for name, value in pairs
+        if HIDDEN_VARIABLE.search(name) and not value.startswith(("/", "~"))
     ]
 
 

@@ -41,7 +41,7 @@ from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics,
 Report = Callable[[Progress], None]
 COMPILED = "compiled"
 """Folder of the data folder where compiled kernels are kept for every gate."""
-LEAST_DISK_BYTES = 2**24
+MIN_DISK_BYTES = 2**24
 """What a judgement writes at least on its way: less is a full disk."""
 IDLE_S = 30.0
 CORES_PER_CANDIDATE = 2
@@ -421,7 +421,7 @@ def _require_disk(rejection: Rejected) -> None:
     """A candidate that had no room on a disk which is full without it is not to blame. Raises
     EvaluationError."""
     folder = scratch.room().parent
-    if os.strerror(errno.ENOSPC) in rejection.detail and disk_usage(folder).free < LEAST_DISK_BYTES:
+    if os.strerror(errno.ENOSPC) in rejection.detail and disk_usage(folder).free < MIN_DISK_BYTES:
         raise EvaluationError(
             f"could not judge: the disk of {folder} is full: {rejection.detail}",
             "free space there, or set TMPDIR to a folder that has some",

@@ -158,7 +158,7 @@ async def test_a_candidate_is_not_blamed_for_a_full_disk_and_is_judged_once_ther
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gates, "disk_usage", lambda folder: shutil.disk_usage(disk))
-    monkeypatch.setattr(gates, "LEAST_DISK_BYTES", DISK_BYTES // 2)
+    monkeypatch.setattr(gates, "MIN_DISK_BYTES", DISK_BYTES // 2)
     async with Gate() as gate:
         filler = fill(disk)
         with pytest.raises(EvaluationError, match=r"the disk of .* is full.*free space"):

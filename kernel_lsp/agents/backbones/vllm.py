@@ -24,7 +24,7 @@ from kernel_lsp.confinement import clean_environment
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.origins import Endpoint
 from kernel_lsp.records import ModelInfo, OnText, Progress, Prompt, Reply, Report
-from kernel_lsp.telling import TELLING
+from kernel_lsp.secret_names import HIDDEN_VARIABLE
 
 KV_CACHE_GB = 2
 """Of main memory, on the CPU only: 14,000 tokens of an 8B model, half a million of our test
@@ -168,7 +168,7 @@ def environment(settings: Settings, python: str) -> dict[str, str]:
         name: value
         for name, value in os.environ.items()
         if name.upper().startswith(KEPT)
-        and not (TELLING.search(name) and (offline or not name.startswith("HF_")))
+        and not (HIDDEN_VARIABLE.search(name) and (offline or not name.startswith("HF_")))
     }
     beside = str(Path(python).absolute().parent)  # ninja, nvcc and the like of its environment
     mine = {

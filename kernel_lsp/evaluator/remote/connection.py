@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import telling, wire
+from kernel_lsp import secret_names, wire
 from kernel_lsp.errors import (
     Busy,
     EvaluationError,
@@ -249,7 +249,7 @@ async def connect(machine: Machine, wait_s: float) -> StationConnection:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=telling.environment(),
+            env=secret_names.environment_without_secrets(),
             start_new_session=True,
             limit=messages.MAX_LINE_BYTES,
         )
