@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
+from kernel_lsp.plain import plain
+
 P = ParamSpec("P")
 INK, GRID, LINE, GOOD, BAD, CALM = (
     "#7d8590",
@@ -126,7 +128,7 @@ def _svg(figure: Any) -> str:
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'width="100%"', text, count=1)
+    return plain(re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'width="100%"', text, count=1))
 
 
 @_to_svg

@@ -115,15 +115,22 @@ class Objects:
     def get(self, digest: str) -> bytes:
         """Raises TeamAway, or TeamError where something else lies there."""
         try:
-            if self._files.size(self._place(digest)) > MAX_BYTES:
-                raise TeamError(f"{self._place(digest)} is too large to be a release", _PUSH)
-            content: Any = self._files.cat_file(self._place(digest))
+            content = self._read(self._place(digest))
         except TeamError:
             raise
         except Exception as error:
             raise TeamAway(f"{self._url} has no {digest[:12]}: {_line(error)}", _AWAY) from error
         if digest_of(content) != digest:
             raise TeamError(f"{self._place(digest)} has another content than was pushed", _PUSH)
+        return content
+
+    def _read(self, place: str) -> bytes:
+        """A member may lay a pipe or a device there, or something that grows."""
+        if self._files.size(place) > MAX_BYTES:
+            raise TeamError(f"{place} is too large to be a release", _PUSH)
+        if isinstance(self._files.protocol, tuple) and "file" in self._files.protocol:
+            return foreign.read_bytes(Path(place), most=MAX_BYTES)
+        content: Any = self._files.cat_file(place, start=0, end=MAX_BYTES + 1)
         return bytes(content)
 
     def remove(self, digest: str) -> None:

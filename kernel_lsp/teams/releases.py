@@ -26,6 +26,8 @@ SKILL, POLICY = KINDS = ("skill", "policy")
 MAX_PAIRS = 20
 """Of one owner's measurements, so many count: a machine that measures all day, or lies, decides
 nothing alone."""
+MAX_UPLIFT = 14.0
+"""Natural logarithm of a million times: more is no measurement."""
 MIN_OWNERS, MIN_PAIRS = 2, 6
 DEFAULT_SHARE = 0.25
 
@@ -100,10 +102,11 @@ class Release:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its kind is one of this version's, and its name and hash name no other place: a
-        member can write any row."""
+        """Whether its kind is one of this version's, and its name and hash name no other place, and
+        its time is one: a member can write any row."""
         return (
             self.kind in KINDS
+            and math.isfinite(self.time)
             and is_plain_name(self.name)
             and re.fullmatch("[0-9a-f]{64}", self.digest) is not None
         )
@@ -135,6 +138,14 @@ class OwnerUsage:
     pairs: int
     uplift_sum: float
     uplift_squares: float
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there are pairs, and sums that pairs can have (infinite ones could not be shown,
+        and would keep a release from everybody)."""
+        most = MAX_UPLIFT * self.pairs
+        sums = abs(self.uplift_sum) <= most and 0 <= self.uplift_squares <= MAX_UPLIFT * most
+        return self.pairs > 0 and sums
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,7 +186,7 @@ def pool(usage: Iterable[OwnerUsage], max_pairs: int = MAX_PAIRS) -> PooledUplif
     weighted observations). Two owners, S = 0.4, Q = 0.06 of 4 pairs and S = 0.2, Q = 0.02 of 4,
     none above the bound: N = 8, m = 0.075, v = (0.08 - 0.045) / 7 = 0.005, t(7) = 1.895, so
     0.075 -+ 1.895 * sqrt(0.005 / 8) = [0.0276, 0.1224]; without the first owner 0.05."""
-    counted = [one for one in usage if one.pairs > 0]
+    counted = [one for one in usage if one.is_sound]
     weights = {one.owner: min(one.pairs, max_pairs) / one.pairs for one in counted}
     count = sum(weights[one.owner] * one.pairs for one in counted)
     if count < 2:

@@ -321,3 +321,16 @@ def test_a_browser_shows_it(tmp_path: Path, facts: ReportFacts) -> None:
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=280)
     assert (tmp_path / "page.png").stat().st_size > 20_000
+
+
+def test_a_kernel_s_name_cannot_break_a_picture() -> None:
+    """A control character is no XML: the page would not be shown."""
+    from xml.dom.minidom import parseString
+
+    name = "nul\x00\x1b[31mred\u202e<script>"
+    chart = charts.CallChart(
+        label=name, times_ms={"eager": 1.0}, least_ms=None, parts_us={"eager": {name: 5.0}}
+    )
+    drawn = charts.calls([chart])
+    assert drawn is not None and "<script" not in drawn and "\u202e" not in drawn
+    parseString(drawn)

@@ -1,6 +1,8 @@
 """A team of three on one machine and a real PostgreSQL: releases, measurements, what goes wrong."""
 
 import json
+import math
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -495,6 +497,40 @@ def test_one_loud_owner_decides_nothing_alone() -> None:
         and found.left_out == pytest.approx(9979)
     )
     assert not releases.pool([loud]).holds  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("total", "squares"),
+    [(math.nan, 1.0), (math.inf, 1.0), (8000.0, 1.0), (-1e308, 1.0), (1.0, math.inf), (1.0, -1.0)],
+)
+def test_a_measurement_that_is_none_counts_for_nobody(total: float, squares: float) -> None:
+    """`team status` ended with an overflow, and one row of NaN kept a release from everybody."""
+    honest = [
+        OwnerUsage(owner=f"h{n}", uses=4, wins=4, pairs=4, uplift_sum=0.4, uplift_squares=0.05)
+        for n in range(2)
+    ]
+    liar = OwnerUsage(owner="l", uses=9, wins=9, pairs=9, uplift_sum=total, uplift_squares=squares)
+    assert releases.pool([*honest, liar]) == releases.pool(honest)
+    assert str(releases.pool([liar, *honest])).startswith("1.105x")
+
+
+@pytest.mark.parametrize("time_", [math.nan, math.inf, -math.inf])
+def test_a_release_of_no_time_is_passed_over(time_: float) -> None:
+    one = Release(kind="skill", name="a", number=1, digest="0" * 64, pushed_by="x", time=1.0)
+    assert one.is_plain and not replace(one, time=time_).is_plain
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_a_device_in_the_team_s_folder_keeps_nobody_waiting(
+    tmp_path: Path, kind: str
+) -> None:
+    digest = "0" * 64
+    if kind == "pipe":
+        os.mkfifo(tmp_path / f"{digest}.tar")
+    else:
+        (tmp_path / f"{digest}.tar").symlink_to("/dev/zero")
+    with pytest.raises(TeamError, match="no regular file"):
+        objects.Objects(str(tmp_path)).get(digest)
 
 
 def test_a_canary_goes_to_the_same_share_each_time() -> None:
