@@ -23,7 +23,7 @@ from typing import Any
 from kernel_lsp.checker import check_paths
 from kernel_lsp.records import Finding
 
-Row = dict[str, Any]
+FindingRow = dict[str, Any]
 _BEFORE, _AFTER = 12, 6
 _TESTS = frozenset({"test", "tests", "testing", "test_utils"})
 
@@ -66,7 +66,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _findings(folder: Path, family: str) -> list[Row]:
+def _findings(folder: Path, family: str) -> list[FindingRow]:
     """All findings of the family's rules, in the order of files and lines."""
     return [
         _row(path.relative_to(folder), finding)
@@ -77,7 +77,7 @@ def _findings(folder: Path, family: str) -> list[Row]:
     ]
 
 
-def _row(path: Path, finding: Finding) -> Row:
+def _row(path: Path, finding: Finding) -> FindingRow:
     place = {
         "file": path.as_posix(),
         "line": finding.data["line"],
@@ -86,10 +86,10 @@ def _row(path: Path, finding: Finding) -> Row:
     return {"rule": finding.rule} | place | {"target": finding.target, "message": finding.message}
 
 
-def _sample(rows: list[Row], seed: int, per_rule: int, size: int) -> list[Row]:
+def _sample(rows: list[FindingRow], seed: int, per_rule: int, size: int) -> list[FindingRow]:
     shuffled = random.Random(seed).sample(rows, len(rows))
-    drawn: dict[str, list[Row]] = defaultdict(list)
-    rest: list[Row] = []
+    drawn: dict[str, list[FindingRow]] = defaultdict(list)
+    rest: list[FindingRow] = []
     for row in shuffled:
         (drawn[row["rule"]] if len(drawn[row["rule"]]) < per_rule else rest).append(row)
     chosen = [row for group in drawn.values() for row in group]
@@ -97,11 +97,11 @@ def _sample(rows: list[Row], seed: int, per_rule: int, size: int) -> list[Row]:
     return sorted(chosen, key=_key)
 
 
-def _key(row: Row) -> tuple[str, str, int, int]:
+def _key(row: FindingRow) -> tuple[str, str, int, int]:
     return row["rule"], row["file"], row["line"], row["column"]
 
 
-def _verdicts(path: Path | None) -> dict[tuple[str, str, int, int], Row]:
+def _verdicts(path: Path | None) -> dict[tuple[str, str, int, int], FindingRow]:
     """Place of a finding -> its verdict (true or false) and why."""
     if path is None:
         return {}
@@ -113,8 +113,8 @@ def _verdicts(path: Path | None) -> dict[tuple[str, str, int, int], Row]:
     }
 
 
-def _table(rows: list[Row], judged: list[Row]) -> dict[str, Row]:
-    counts: dict[str, Row] = {}
+def _table(rows: list[FindingRow], judged: list[FindingRow]) -> dict[str, FindingRow]:
+    counts: dict[str, FindingRow] = {}
     for row in rows:
         count = counts.setdefault(row["rule"], {"findings": 0, "judged": 0, "true": 0})
         count["findings"] += 1
@@ -124,7 +124,7 @@ def _table(rows: list[Row], judged: list[Row]) -> dict[str, Row]:
     return dict(sorted(counts.items()))
 
 
-def _print_table(table: dict[str, Row], judged: list[Row]) -> None:
+def _print_table(table: dict[str, FindingRow], judged: list[FindingRow]) -> None:
     print(f"{'rule':8}{'findings':>10}{'judged':>8}{'true':>6}")
     for rule, count in table.items():
         print(f"{rule:8}{count['findings']:10}{count['judged']:8}{count['true']:6}")
@@ -143,11 +143,11 @@ def _print_table(table: dict[str, Row], judged: list[Row]) -> None:
             print(f"no verdict: {row['rule']} {row['file']}:{row['line']}")
 
 
-def _total(counts: Iterable[Row], name: str) -> int:
+def _total(counts: Iterable[FindingRow], name: str) -> int:
     return sum(count[name] for count in counts)
 
 
-def _print_code(folder: Path, row: Row) -> None:
+def _print_code(folder: Path, row: FindingRow) -> None:
     lines = (folder / row["file"]).read_text(errors="replace").splitlines()
     at = row["line"] - 1
     print(f"== {row['rule']} {row['file']}:{row['line']} {row['target']}\n   {row['message']}")

@@ -32,7 +32,7 @@ from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.lineage.walking import LineageState
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import lineages as presenting
-from kernel_lsp.records import Interval, Job, Judgement, Lineage
+from kernel_lsp.records import Interval, Job, Judgement, Lineage, Report
 from kernel_lsp.workloads import pragma
 from trainer.tasks import timed_tasks
 
@@ -96,7 +96,7 @@ def _is(one: Lineage, path: Path, on: environment.Setup) -> bool:
     return one.hardware == on.hardware and one.qualname == f"{path.stem}_kernel"
 
 
-def _reporter(name: str) -> environment.Report:
+def _reporter(name: str) -> Report:
     return lambda step: print(f"{name}: {step.message}", file=sys.stderr, flush=True)
 
 

@@ -110,13 +110,13 @@ class Policy:
         return task.values[scores.index(max(scores))]
 
 
-Judged = dict[str, dict[int, float]]
+JudgedTimes = dict[str, dict[int, float]]
 """Task -> plan -> ln(speedup)."""
 
 
-def sessions(tasks: Sequence[Task], policy: Policy, count: int, seed: int) -> Judged:
+def sessions(tasks: Sequence[Task], policy: Policy, count: int, seed: int) -> JudgedTimes:
     """What is judged in ``count`` sessions, one task after the other."""
-    found: Judged = defaultdict(dict)
+    found: JudgedTimes = defaultdict(dict)
     for number in range(count):
         task, draw = tasks[number % len(tasks)], random.Random(f"{seed}/{number}")
         noisy = [
@@ -129,7 +129,7 @@ def sessions(tasks: Sequence[Task], policy: Policy, count: int, seed: int) -> Ju
     return found
 
 
-def dealt_anew(judged: Judged, seed: int) -> Judged:
+def dealt_anew(judged: JudgedTimes, seed: int) -> JudgedTimes:
     found = {}
     for name, plans in judged.items():
         values = list(plans.values())
@@ -138,7 +138,7 @@ def dealt_anew(judged: Judged, seed: int) -> Judged:
     return found
 
 
-def rows_of(tasks: Iterable[Task], judged: Judged) -> list[tuple[frozenset[str], float]]:
+def rows_of(tasks: Iterable[Task], judged: JudgedTimes) -> list[tuple[frozenset[str], float]]:
     """Values less their task's mean: what is fast everywhere teaches no choice."""
     found = []
     for task in tasks:

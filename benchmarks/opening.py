@@ -48,7 +48,7 @@ from kernel_lsp.pipeline.opened import JobBench, Opened, engine_of, open_target
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.programs import optimizing, recording, targets
 from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
-from kernel_lsp.programs.shares import IN_OPTIMIZER, Name, ShareRow, Shares
+from kernel_lsp.programs.shares import IN_OPTIMIZER, ShareName, ShareRow, Shares
 from kernel_lsp.programs.targets import ENOUGH, MIN_SHARE, ProgramTarget
 from kernel_lsp.records import Job, Outcome, Progress, Step
 from kernel_lsp.records.rewrites import COMPILER_SKILL
@@ -148,7 +148,7 @@ class _ProgramOpening:
     def __init__(self, pipeline: Pipeline, root: Path, shares: Shares) -> None:
         self.pipeline, self.root, self.shares = pipeline, root, shares
         self.found: list[dict[str, Any]] = []
-        self._names: dict[str, list[Name]] = {"whole": [], "opened": [], "proposed": []}
+        self._names: dict[str, list[ShareName]] = {"whole": [], "opened": [], "proposed": []}
 
     async def open_all(self, ranked: Sequence[ProgramTarget]) -> None:
         for one in ranked:

@@ -53,12 +53,12 @@ from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.ledger import MemoryArchive
 from kernel_lsp.search.loop import SearchLoop
 from kernel_lsp.search.proposers import Mutate
+from kernel_lsp.search.space import Point
 from kernel_lsp.search.workers import SearchWorkers
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SHARE, BAR, SEEDS = 0.25, 0.98, 50
 WORKLOAD = Workload(name="recorded", origin=WorkloadOrigin.GET_INPUTS)
-Point = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,16 +31,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.search import Point, Space, drawn, newest, replayed, spaces
+from benchmarks.search import Space, drawn, newest, replayed, spaces
 from kernel_lsp.records import Archive, Attempt, Context, Json, Move
 from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.fitness import speed
+from kernel_lsp.search.space import Point
 from trainer.data.intervals import interval
 
 BUDGETS, SEEDS = (4, 8, 16), 20
 MAX_ASKED = 40
 """Proposals of an optimizer for one evaluation: what it asks again costs nothing, but must end."""
-Contestant = Callable[[Space, int, int], float]
+BudgetStrategy = Callable[[Space, int, int], float]
 """Space, seed and evaluations -> share of the best speedup."""
 
 
@@ -74,7 +75,7 @@ def _random(space: Space, seed: int, budget: int) -> float:
     return drawn(space, seed, budget)
 
 
-def _optuna(make: Callable[[Any, int], Any]) -> Contestant:
+def _optuna(make: Callable[[Any, int], Any]) -> BudgetStrategy:
     def search(space: Space, seed: int, budget: int) -> float:
         import optuna
 
@@ -103,8 +104,8 @@ def _optuna(make: Callable[[Any, int], Any]) -> Contestant:
     return search
 
 
-def contestants() -> dict[str, Contestant]:
-    found: dict[str, Contestant] = {
+def contestants() -> dict[str, BudgetStrategy]:
+    found: dict[str, BudgetStrategy] = {
         "evolution": _evolution,
         "climb": _climb,
         "samples": _samples,

@@ -44,7 +44,7 @@ REPS, WARM, TRIES = 15, 3, 4
 SPIN = 4_000_000
 """Cycles for which the device waits, so that the host is ahead of it when a step begins."""
 
-Step = Callable[[], list[Any]]
+TrainingStep = Callable[[], list[Any]]
 
 
 @dataclass
@@ -143,7 +143,7 @@ def model_of(module: types.ModuleType, device: str, like: Any = None) -> Any:
     return model
 
 
-def step_of(program: Any, model: Any, inputs: list[Any]) -> Step:
+def step_of(program: Any, model: Any, inputs: list[Any]) -> TrainingStep:
     """One step: the forward pass and the gradients of everything that has some."""
     import torch
 

@@ -41,7 +41,7 @@ from kernel_lsp.records import ArgSpec, Candidate, Program, Skill, Step, Workloa
 ROOT = Path(__file__).resolve().parents[1]
 SMALL, LARGEST = 64, 1024
 CHOICES = 3
-Check = Callable[[Program, Candidate | None, Workload], str]
+CheckProgram = Callable[[Program, Candidate | None, Workload], str]
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def _skills() -> list[Skill]:
     return [skill for skill in skillbook.load([ROOT / "skills"]).skills if skill.executable]
 
 
-def _checked(prepared: Any, skills: list[Skill], check: Check) -> Iterator[tuple[str, str]]:
+def _checked(prepared: Any, skills: list[Skill], check: CheckProgram) -> Iterator[tuple[str, str]]:
     """(which rewrite, ``ok`` and what is known of it, or what is wrong)."""
     from kernel_lsp.rewrite.kernels.session import KernelSession
 
@@ -123,7 +123,7 @@ def _checked(prepared: Any, skills: list[Skill], check: Check) -> Iterator[tuple
 # --- values, in the interpreter --------------------------------------------------------------
 
 
-def interpreted(packages: Path | None) -> Check:
+def interpreted(packages: Path | None) -> CheckProgram:
     import torch
 
     from kernel_lsp.rewrite.kernels.fake_device import on_a_gpu

@@ -11,6 +11,7 @@ import ast
 import warnings
 
 ATTEMPTS = 5
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def parse(source: str | bytes, filename: str = "<unknown>") -> ast.Module:

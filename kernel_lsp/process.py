@@ -17,7 +17,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from kernel_lsp.confinement import BOOTSTRAP, Confinement, Limits, entry, enviro
 from kernel_lsp.confinement.layers import PROCESSES, describe, names
 from kernel_lsp.errors import WorkerLost
 
-__all__ = ["Child", "Confinement", "Limits", "Process", "start"]
+__all__ = ["Child", "Confinement", "Limits", "Process", "StartChild", "start"]
 
 LOG_TAIL_BYTES = 64 * 1024
 MARK = "KERNEL_LSP_CHILD"
@@ -279,6 +279,10 @@ class Child:
         lines = [line for line in self.log.splitlines() if line.strip()]
         named = [line for line in lines if not line.startswith(ADVICE)]
         return f"it said: {(named or lines)[-1][:300]}" if lines else None
+
+
+StartChild = Callable[..., Awaitable[Child]]
+"""How a child is started: `start`, or a fork of something warm."""
 
 
 async def start(

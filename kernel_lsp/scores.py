@@ -26,8 +26,8 @@ BASELINES = ("eager", "best")
 SLOWER = 0.98
 """An offer below this share of the best baseline is one that should not have been made."""
 
-Row: TypeAlias = Mapping[str, Any]
-Scores: TypeAlias = dict[str, float | int | None]
+ScoreRow: TypeAlias = Mapping[str, Any]
+SuiteScores: TypeAlias = dict[str, float | int | None]
 
 
 def fast_p(speedups: Sequence[float | None], p: float) -> float | None:
@@ -49,7 +49,7 @@ def amsr(speedups: Sequence[float | None]) -> float | None:
     return sum(gains) / len(gains) if gains else None
 
 
-def summary(speedups: Sequence[float | None]) -> Scores:
+def summary(speedups: Sequence[float | None]) -> SuiteScores:
     """One row of a results table."""
     return {
         "tasks": len(speedups),
@@ -60,7 +60,7 @@ def summary(speedups: Sequence[float | None]) -> Scores:
     }
 
 
-def speedup(row: Row, baseline: str) -> float | None:
+def speedup(row: ScoreRow, baseline: str) -> float | None:
     """See the top of the file. A baseline that did not take part is None."""
     if row["status"] == "silent":
         return 1.0
@@ -72,7 +72,7 @@ def speedup(row: Row, baseline: str) -> float | None:
     return known.get(baseline)
 
 
-def facts(rows: Sequence[Row]) -> Scores:
+def facts(rows: Sequence[ScoreRow]) -> SuiteScores:
     """What stands beside the speedups of some tasks. Times leave out what came from the cache."""
     offered = [row for row in rows if row["status"] == "offered"]
     fresh = [row for row in rows if not row.get("cached")]
@@ -90,10 +90,10 @@ def facts(rows: Sequence[Row]) -> Scores:
     }
 
 
-def groups(rows: Mapping[str, Row]) -> dict[str, dict[str, Scores]]:
+def groups(rows: Mapping[str, ScoreRow]) -> dict[str, dict[str, SuiteScores]]:
     """Group -> baseline -> scores, and ``facts``. Groups: all, each first folder, each family in
     it."""
-    members: dict[str, list[Row]] = {"all": list(rows.values())}
+    members: dict[str, list[ScoreRow]] = {"all": list(rows.values())}
     for name in sorted(rows):
         folder, _, rest = name.partition("/")
         family = rows[name].get("family")
@@ -105,28 +105,28 @@ def groups(rows: Mapping[str, Row]) -> dict[str, dict[str, Scores]]:
     return {group: _scores(members[group]) for group in order}
 
 
-def _scores(rows: Sequence[Row]) -> dict[str, Scores]:
+def _scores(rows: Sequence[ScoreRow]) -> dict[str, SuiteScores]:
     against = {base: summary([speedup(row, base) for row in rows]) for base in BASELINES}
     return {**against, "facts": facts(rows)}
 
 
-def _is_judged(row: Row) -> bool:
+def _is_judged(row: ScoreRow) -> bool:
     return row["status"] in ("offered", "passed")
 
 
-def _roofline(row: Row) -> float | None:
+def _roofline(row: ScoreRow) -> float | None:
     """Least time that the memory allows / our time; None where either is unknown."""
     least, ours = row.get("least_ms"), row["ms"].get("candidate")
     return least / ours if _is_judged(row) and least and ours else None
 
 
-def _peak_memory(row: Row) -> float | None:
+def _peak_memory(row: ScoreRow) -> float | None:
     """Our peak memory / eager's, beyond inputs and parameters."""
     peaks = row.get("peak_bytes") or {}
     eager, ours = peaks.get("eager"), peaks.get("candidate")
     return ours / eager if _is_judged(row) and eager and ours is not None else None
 
 
-def _median(rows: Sequence[Row], read: Callable[[Row], float | None]) -> float | None:
+def _median(rows: Sequence[ScoreRow], read: Callable[[ScoreRow], float | None]) -> float | None:
     values = [value for row in rows if (value := read(row)) is not None]
     return statistics.median(values) if values else None

@@ -18,7 +18,7 @@ MAX_REMEMBERED = 100_000
 PATIENCE_S = 2.0
 """How long another process may be writing."""
 
-Row = tuple[Any, ...]
+TallyRow = tuple[Any, ...]
 
 
 class Tallies:
@@ -32,14 +32,14 @@ class Tallies:
         self._mark = f"INSERT OR IGNORE INTO {marks} VALUES (?)"
         self._forget = f"DELETE FROM {marks} WHERE rowid <= (SELECT max(rowid) FROM {marks}) - ?"
 
-    def rows(self, query: str) -> list[Row]:
+    def rows(self, query: str) -> list[TallyRow]:
         """None of them when nothing was added, or the file cannot be read."""
         if self._path.exists():
             with contextlib.suppress(sqlite3.Error), self._open() as database:
                 return database.execute(query).fetchall()
         return []
 
-    def add(self, judgements: Iterable[tuple[str, Sequence[Row]]]) -> None:
+    def add(self, judgements: Iterable[tuple[str, Sequence[TallyRow]]]) -> None:
         """(mark, rows) of each; all or nothing."""
         try:
             with self._open() as database:

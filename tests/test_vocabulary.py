@@ -1,4 +1,4 @@
-"""Names are the field's words, and one class name has one meaning.
+"""Names are the field's words, and one name of a class or a type has one meaning.
 
 BANNED holds words of a dialect that a newcomer does not know, with what to say instead. They are
 looked for in the names of modules, classes, functions, methods, fields, parameters and headings.
@@ -45,6 +45,7 @@ BANNED = {
     "proving": "validation; to prove is for preconditions",
     "earned": "rollout credit",
     "games": "RL tasks",
+    "station": "gate server; an actor on a node",
     "stations": "nodes",
     "shown": "plan data, offers",
     "loser": "rejected candidate",
@@ -55,6 +56,10 @@ BANNED = {
 CONTRACTS = {
     "trainer/config.py:shown",  # a key of recipes
 }
+
+
+ALIAS = re.compile(r"[A-Z]+[a-z]\w*")
+"""How a type alias is written, as classes are."""
 
 
 def words_of(name: str) -> set[str]:
@@ -88,20 +93,29 @@ def names_of(tree: ast.Module) -> Iterator[str]:
                 yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
 
 
+def types_of(tree: ast.Module) -> Iterator[str]:
+    """Names that stand for a type: of classes, and of aliases of the module."""
+    yield from (node.name.lstrip("_") for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
+                if ALIAS.fullmatch(name.lstrip("_")):
+                    yield name.lstrip("_")
+
+
 @cache
 def found() -> tuple[dict[str, set[str]], dict[str, list[str]]]:
-    """`path:name` -> its banned words, and class name -> the files that define it."""
+    """`path:name` -> its banned words, and name of a type -> the files that define it."""
     banned: dict[str, set[str]] = {}
-    classes: dict[str, list[str]] = defaultdict(list)
+    types: dict[str, list[str]] = defaultdict(list)
     for shown, path in product_files():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for name in {path.stem, *names_of(tree)}:
             if words := words_of(name) & BANNED.keys():
                 banned[f"{shown}:{name}"] = words
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                classes[node.name.lstrip("_")].append(shown)
-    return banned, classes
+        for name in types_of(tree):
+            types[name].append(shown)
+    return banned, types
 
 
 def headings() -> Iterator[tuple[str, str]]:
@@ -124,9 +138,9 @@ def test_the_contracts_are_still_there() -> None:
     assert not gone, f"these are gone, take them off the list: {gone}"
 
 
-def test_one_class_name_has_one_meaning() -> None:
-    _, classes = found()
-    twice = {name: files for name, files in classes.items() if len(files) > 1}
+def test_one_name_of_a_type_has_one_meaning() -> None:
+    _, types = found()
+    twice = {name: files for name, files in types.items() if len(files) > 1}
     assert not twice, f"these names have several meanings: {twice}"
 
 

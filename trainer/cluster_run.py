@@ -2,7 +2,7 @@
 KIND RECIPE`, which `kernel-lsp train` starts where a recipe has a ``[cluster]``.
 
 GPUs of trainer and vLLM are reserved in one placement group, a bundle for each node; judges are
-stations on what is left (kernel_lsp/cluster). When a process or node is lost, all of the attempt
+actors on what is left (kernel_lsp/cluster). When a process or node is lost, all of the attempt
 ends, and the next begins on what there is then, from the newest checkpoint, with the same numbers.
 Where too little is left it waits for nodes to join. Only the newest attempt may write: it has a
 ticket in the run's folder, which processes of a node that was merely cut off do not hold

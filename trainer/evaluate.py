@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from kernel_lsp.errors import ConfigError, KernelLspError
+from kernel_lsp.search.space import Point
 from trainer import config
 from trainer.config import Recipe
 from trainer.data.intervals import ratios
@@ -30,7 +31,7 @@ from trainer.rollouts.judge import Case
 from trainer.rollouts.judging import Apart, JudgePool, Table
 from trainer.rollouts.worlds import TableWorld
 from trainer.tasks import spaces
-from trainer.tasks.spaces import Point, RecordedSpace
+from trainer.tasks.spaces import RecordedSpace
 
 if TYPE_CHECKING:
     from trainer.algorithms.training import TrainingRun

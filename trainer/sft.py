@@ -29,7 +29,7 @@ from trainer.data.records import Tally
 from trainer.policies import models, plan_values
 from trainer.rollouts import rl_tasks
 
-Pair = tuple[Example, Example]
+ExamplePair = tuple[Example, Example]
 
 
 def train(recipe: Recipe, sft: Sft) -> int:
@@ -92,7 +92,7 @@ def batch_of(examples: Sequence[Example], size: int, step: int, seed: int) -> li
     return [examples[i] for i in order[place * size : (place + 1) * size]]
 
 
-def _pairs_of(pairs: Sequence[Pair], size: int, step: int) -> list[int]:
+def _pairs_of(pairs: Sequence[ExamplePair], size: int, step: int) -> list[int]:
     """Places of a step's pairs: a quarter as many as rows, in turn."""
     count = min(len(pairs), max(1, size // 4))
     return [(step * count + i) % len(pairs) for i in range(count)]
@@ -102,7 +102,7 @@ def learn(
     run: TrainingRun,
     sft: Sft,
     rows: Sequence[Example],
-    pairs: Sequence[Pair],
+    pairs: Sequence[ExamplePair],
     start: Sequence[tuple[float, float]],
 ) -> dict[str, float]:
     """One step over rows and pairs. ``start``: of each pair's replies, under the first weights."""
@@ -138,7 +138,7 @@ def _tokens(sft: Sft, batch: Batch, logprobs: Tensor) -> Tensor:
 
 
 def _pulls(
-    run: TrainingRun, sft: Sft, pairs: Sequence[Pair], start: Sequence[tuple[float, float]]
+    run: TrainingRun, sft: Sft, pairs: Sequence[ExamplePair], start: Sequence[tuple[float, float]]
 ) -> tuple[Tensor, dict[str, float]]:
     """(2 P,): how much each reply of the pairs (accepted, rejected, accepted, …) is pulled; and
     the term."""
@@ -152,13 +152,13 @@ def _pulls(
     return torch.stack([pull, -pull], dim=1).flatten(), {"preference": float(term)}
 
 
-def _start(run: TrainingRun, sft: Sft, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+def _start(run: TrainingRun, sft: Sft, pairs: Sequence[ExamplePair]) -> list[tuple[float, float]]:
     """What the first weights thought of the pairs: the same after a restart, because these are
     made anew."""
     return _sums(run, sft, pairs) if sft.preference and pairs else []
 
 
-def _sums(run: TrainingRun, sft: Sft, pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+def _sums(run: TrainingRun, sft: Sft, pairs: Sequence[ExamplePair]) -> list[tuple[float, float]]:
     found = run.logprobs([one for pair in pairs for one in pair], sft.tokens, 1.0)
     sums = [sum(values) for values in found]
     return list(zip(sums[::2], sums[1::2], strict=True))

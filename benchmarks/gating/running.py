@@ -14,16 +14,16 @@ from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus, Evaluation
 
 Evaluate = Callable[[EvaluationRequest], Awaitable[Evaluation]]
-Key = TypeVar("Key")
+QuestionKey = TypeVar("QuestionKey")
 GRACE_S = 20.0
 """How long what has begun may go on after its time box."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged(Generic[Key]):
+class Judged(Generic[QuestionKey]):
     """One verdict, or why there is none."""
 
-    key: Key
+    key: QuestionKey
     status: EvalStatus | None
     """None: could not be judged."""
     detail: str
@@ -76,7 +76,7 @@ class Bench:
         device = "cuda" if self.device == "cuda" else request.device
         return replace(request, device=device, require_speed=timed or request.require_speed)
 
-    async def judge(self, key: Key, request: EvaluationRequest) -> Judged[Key]:
+    async def judge(self, key: QuestionKey, request: EvaluationRequest) -> Judged[QuestionKey]:
         start = time.monotonic()
         try:
             evaluation = await self.evaluate(request)
@@ -91,11 +91,11 @@ class Bench:
         )
 
     async def judge_all(
-        self, jobs: Iterator[tuple[Key, EvaluationRequest]], seconds: float
-    ) -> list[Judged[Key]]:
+        self, jobs: Iterator[tuple[QuestionKey, EvaluationRequest]], seconds: float
+    ) -> list[Judged[QuestionKey]]:
         """In the order in which they end; none is begun after ``seconds``, none runs much
         longer."""
-        end, done = time.monotonic() + seconds, list[Judged[Key]]()
+        end, done = time.monotonic() + seconds, list[Judged[QuestionKey]]()
 
         async def lane() -> None:
             while time.monotonic() < end and (job := next(jobs, None)) is not None:

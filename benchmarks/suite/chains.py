@@ -97,8 +97,8 @@ TAILS: dict[str, tuple[str, str]] = {
 }
 
 # name suffix, tails, sentence
-Row = tuple[str, str, str]
-ROWS: dict[str, list[Row]] = {
+ChainRow = tuple[str, str, str]
+ROWS: dict[str, list[ChainRow]] = {
     "linear": [
         ("bias_gelu", "bias gelu", "A bias and GELU after a product."),
         ("scale_residual_relu", "keep scale residual relu", "h * s + h: one factor."),
@@ -238,7 +238,7 @@ ROWS: dict[str, list[Row]] = {
 }  # fmt: skip
 
 
-def _compose(base_name: str, row: Row) -> SuiteTask:
+def _compose(base_name: str, row: ChainRow) -> SuiteTask:
     name, tails, doc = row
     base = BASES[base_name]
     words = {

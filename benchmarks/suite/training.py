@@ -43,38 +43,38 @@ DTYPES = ("bfloat16", "float32", "bfloat16", "float16")
 """In turns within a family: three of four in half precision."""
 CHAIN_DTYPES = ("bfloat16", "bfloat16", "autocast", "float16")
 
-Shape = tuple[int, ...]
-Form = tuple[str, str, dict[str, str], str, str]
+TaskShape = tuple[int, ...]
+TrainingForm = tuple[str, str, dict[str, str], str, str]
 """(name, expression, inputs, setup, kind of shape). In inputs and setup {n}, {c} … are sizes, {d} is
 the dtype and ``G`` stands for "in the dtype, with gradients"."""
 
-ROWS: Sequence[Shape] = (
+ROWS: Sequence[TaskShape] = (
     (16384, 3072), (8192, 4096), (65536, 768), (8192, 16384), (12345, 2049), (4096, 11008),
 )  # fmt: skip
-TOKENS: Sequence[Shape] = (
+TOKENS: Sequence[TaskShape] = (
     (16, 1024, 3072), (32, 512, 4096), (8, 2048, 2048), (64, 197, 768), (4, 4096, 5120),
 )  # fmt: skip
-IMAGES: Sequence[Shape] = (
+IMAGES: Sequence[TaskShape] = (
     (64, 64, 112, 112), (32, 256, 56, 56), (16, 96, 160, 160), (128, 1536, 12, 12), (3, 256, 130, 130),
 )  # fmt: skip
-SCORES: Sequence[Shape] = (
+SCORES: Sequence[TaskShape] = (
     (16, 12, 512, 512), (8, 16, 1024, 1024), (4, 32, 1024, 1024), (48, 8, 384, 384),
 )  # fmt: skip
-CLASSES: Sequence[Shape] = ((8192, 30522), (4096, 50265), (2048, 128100), (16384, 1000))
-DEEP: Sequence[Shape] = (
+CLASSES: Sequence[TaskShape] = ((8192, 30522), (4096, 50265), (2048, 128100), (16384, 1000))
+DEEP: Sequence[TaskShape] = (
     (64, 64, 56, 56), (32, 128, 28, 28), (16, 256, 64, 64), (8, 512, 32, 32), (32, 96, 48, 48),
 )  # fmt: skip
-SQUARES: Sequence[Shape] = (
+SQUARES: Sequence[TaskShape] = (
     (4096, 1024, 4096),
     (8192, 768, 3072),
     (2048, 4096, 4096),
     (16384, 512, 512),
 )
-HEADS: Sequence[Shape] = ((48, 512, 512, 64), (192, 512, 512, 64), (32, 1024, 1024, 64))
-LENGTHS: Sequence[Shape] = ((16, 512, 4096), (8, 768, 8192), (32, 256, 3001))
-VOLUMES: Sequence[Shape] = ((4, 32, 16, 64, 64), (2, 64, 24, 48, 48))
-TABLES: Sequence[Shape] = ((50265, 768, 16384), (128100, 1536, 8192), (30522, 1024, 32768))
-KINDS: dict[str, Sequence[Shape]] = {
+HEADS: Sequence[TaskShape] = ((48, 512, 512, 64), (192, 512, 512, 64), (32, 1024, 1024, 64))
+LENGTHS: Sequence[TaskShape] = ((16, 512, 4096), (8, 768, 8192), (32, 256, 3001))
+VOLUMES: Sequence[TaskShape] = ((4, 32, 16, 64, 64), (2, 64, 24, 48, 48))
+TABLES: Sequence[TaskShape] = ((50265, 768, 16384), (128100, 1536, 8192), (30522, 1024, 32768))
+KINDS: dict[str, Sequence[TaskShape]] = {
     "rows": ROWS, "tokens": TOKENS, "images": IMAGES, "scores": SCORES, "classes": CLASSES,
     "deep": DEEP, "squares": SQUARES, "heads": HEADS, "lengths": LENGTHS, "volumes": VOLUMES,
     "tables": TABLES,
@@ -90,7 +90,7 @@ def _w(size: str = "{-1}", name: str = "weight") -> str:
     return f"self.{name} = nn.Parameter(torch.randn({size}, dtype={{d}}))"
 
 
-FORMS: dict[str, Sequence[Form]] = {
+FORMS: dict[str, Sequence[TrainingForm]] = {
     "pointwise": [
         ("residual", "x + y", XY, "", "tokens"),
         ("gate", "F.silu(x) * y", XY, "", "tokens"),
@@ -282,18 +282,18 @@ def turn(x):
     left, right = x.chunk(2, dim=-1)
     return torch.cat([-right, left], dim=-1)
 """
-VOCABULARY: Sequence[Shape] = (
+VOCABULARY: Sequence[TaskShape] = (
     (4096, 2048, 32000),
     (8192, 1024, 50257),
     (2048, 4096, 65536),
     (8192, 4096, 131072),
 )
-MIXERS: Sequence[Shape] = ((8, 1024, 1024), (16, 512, 768), (4, 2048, 2048), (32, 256, 1280))
+MIXERS: Sequence[TaskShape] = ((8, 1024, 1024), (16, 512, 768), (4, 2048, 2048), (32, 256, 1280))
 KINDS |= {"vocabulary": VOCABULARY, "mixers": MIXERS}
 QKV = dict.fromkeys("qkv", "torch.randn({s}, G)")
 RMS = "x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6).to(x.dtype) * self.weight"
 
-CHAIN_FORMS: dict[str, Sequence[Form]] = {
+CHAIN_FORMS: dict[str, Sequence[TrainingForm]] = {
     "norm_linear": [
         ("layer_norm", "self.layer(self.norm(x))", X,
          "self.norm, self.layer = nn.LayerNorm({-1}), nn.Linear({-1}, {-1})", "mixers"),
@@ -372,8 +372,8 @@ CHAIN_FORMS: dict[str, Sequence[Form]] = {
 @dataclass(frozen=True, slots=True)
 class _Row:
     family: str
-    form: Form
-    shape: Shape
+    form: TrainingForm
+    shape: TaskShape
     dtype: str
     """Of the tensors; ``autocast``: float32 ones, which autocast takes to bfloat16."""
 
@@ -416,13 +416,17 @@ def _shares(weights: dict[str, float], count: int) -> dict[str, int]:
 
 
 def _draw(
-    family: str, forms: Sequence[Form], count: int, seed: int, dtypes: Sequence[str] = DTYPES
+    family: str,
+    forms: Sequence[TrainingForm],
+    count: int,
+    seed: int,
+    dtypes: Sequence[str] = DTYPES,
 ) -> list[_Row]:
     """``count`` different rows: forms by turns, the shapes and dtypes of each in a drawn order."""
     generator = random.Random(f"{family} {seed}")
     order = list(forms)
     generator.shuffle(order)
-    waiting: list[list[tuple[Form, Shape]]] = []
+    waiting: list[list[tuple[TrainingForm, TaskShape]]] = []
     for form in order:
         shapes = list(KINDS[form[4]])
         generator.shuffle(shapes)
@@ -446,7 +450,7 @@ def _draw(
     return rows[:count]
 
 
-def _kinds(form: Form, dtypes: Sequence[str]) -> Sequence[str]:
+def _kinds(form: TrainingForm, dtypes: Sequence[str]) -> Sequence[str]:
     return ("float32",) if form[0] == "cast_down" else ("bfloat16", "float16") if form[0] in (
         "cast_up", "softmax_float", "cross_entropy_float", "float") else dtypes  # fmt: skip
 

@@ -23,7 +23,7 @@ from typing import Any
 from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small.runtime import ModelReply
 from kernel_lsp.agents.learned import Tell
-from kernel_lsp.agents.plan import Make, Planner, Prefer, RankedPlan
+from kernel_lsp.agents.plan import MakeCandidate, Planner, Prefer, RankedPlan
 from kernel_lsp.agents.prompt_encoding import value_model
 from kernel_lsp.agents.prompt_encoding.launching import LaunchQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -34,9 +34,9 @@ MAX_COURSES = 6
 MAX_ASKED = 32
 """Questions about one kernel: a state takes the engine 30 to 80 ms, an answer the model some 50."""
 
-Answer = Callable[[LaunchQuestion], Awaitable[ModelReply]]
+LaunchAnswer = Callable[[LaunchQuestion], Awaitable[ModelReply]]
 """The model's reply."""
-Launched = Callable[[Sequence[Step]], Awaitable[KernelView]]
+ViewLaunch = Callable[[Sequence[Step]], Awaitable[KernelView]]
 """The kernel and its launch after these steps."""
 
 
@@ -73,9 +73,9 @@ class KernelPlanner:
         self,
         *,
         name: str,
-        answer: Answer,
-        launched: Launched,
-        make: Make,
+        answer: LaunchAnswer,
+        launched: ViewLaunch,
+        make: MakeCandidate,
         rule: Planner,
         capability: str | None,
         margin: float = 0.0,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small.runtime import ChosenWord, ModelReply
-from kernel_lsp.agents.plan import Make, Planner, Prefer, RankedPlan, rank_sites
+from kernel_lsp.agents.plan import MakeCandidate, Planner, Prefer, RankedPlan, rank_sites
 from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation, grammar, value_model
 from kernel_lsp.agents.prompt_encoding.value_model import PlanQuestion
 from kernel_lsp.errors import BackboneError, RewriteError
@@ -42,9 +42,9 @@ MAX_REPLIES = 40
 
 STOP = ("stop", ".")
 
-View = Callable[[Sequence[Step]], Awaitable[Viewed]]
+ViewSteps = Callable[[Sequence[Step]], Awaitable[Viewed]]
 """The graph after these steps and the sites that are left."""
-Answer = Callable[[Dialog | PlanQuestion, grammar.GrammarNode], Awaitable[ModelReply]]
+PlanAnswer = Callable[[Dialog | PlanQuestion, grammar.GrammarNode], Awaitable[ModelReply]]
 """The model's reply, among these."""
 Tell = Callable[[str], None]
 
@@ -73,9 +73,9 @@ class LearnedPlanner:
         situation: Situation,
         *,
         name: str,
-        answer: Answer,
-        view: View,
-        make: Make,
+        answer: PlanAnswer,
+        view: ViewSteps,
+        make: MakeCandidate,
         rule: Planner,
         margin: float = 0.0,
         weighs: bool = False,

@@ -18,13 +18,13 @@ MAX_SHOWN = 400
 MISSING: Any = object()
 """In place of a value that is not there or cannot be used; None is one."""
 
-Note = Callable[[str, str, str], None]
+AddNote = Callable[[str, str, str], None]
 """Takes where, cause and remedy of a fault, mended or not."""
 
 
 @dataclass(slots=True)
 class Notes:
-    """The problems of a reply, each once; a `Note`."""
+    """The problems of a reply, each once; a `AddNote`."""
 
     problems: list[ReplyProblem] = field(default_factory=list)
 

@@ -30,9 +30,9 @@ H200 (trainer/LOG.md), 1.0 and 0.9 would choose a little worse."""
 MAX_RIVALS = 4
 """Courses in which another skill gets what the best chain gave to the most promising one."""
 
-Make = Callable[[Sequence[Step]], Awaitable[Candidate]]
+MakeCandidate = Callable[[Sequence[Step]], Awaitable[Candidate]]
 """The candidate that these steps lead to."""
-Look = Callable[[Sequence[Step]], Awaitable[tuple[Site, ...]]]
+FindSites = Callable[[Sequence[Step]], Awaitable[tuple[Site, ...]]]
 """The sites that are left after these steps."""
 Weigh = Callable[[Sequence[Step]], Awaitable[float]]
 """About how many seconds a call takes after these steps, without what they wrap around it."""
@@ -88,7 +88,11 @@ class Planner:
     """The courses for one program."""
 
     def __init__(
-        self, make: Make, look: Look, prefer: Prefer = lambda site: None, weigh: Weigh | None = None
+        self,
+        make: MakeCandidate,
+        look: FindSites,
+        prefer: Prefer = lambda site: None,
+        weigh: Weigh | None = None,
     ) -> None:
         """``weigh`` None: nobody can tell, and fusions come first."""
         self._make, self._look, self._prefer, self._weigh = make, look, prefer, weigh

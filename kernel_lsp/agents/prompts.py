@@ -44,7 +44,7 @@ MAX_CODE = 10_000
 """Characters of a rewrite that is written by hand."""
 TITLES = (wording.REFERENCES, "# Attempts, newest and best first", "# Result of the last attempt")
 
-Outcome = Callable[[Attempt], str]
+DescribeOutcome = Callable[[Attempt], str]
 """One line of how an attempt went."""
 
 
@@ -90,7 +90,7 @@ def policy(
     *,
     program: str,
     start: str | None = None,
-    outcome: Outcome,
+    outcome: DescribeOutcome,
 ) -> Prompt:
     """The next attempt. ``program`` is the marked original, ``start`` the marked parent
     (`Workshop.marked`).
@@ -291,7 +291,7 @@ def _start(context: Context, program: str, start: str | None) -> list[str]:
     return [text, quote_text(start, "python")]
 
 
-def _attempts(context: Context, outcome: Outcome, above: int | None) -> list[PromptPart]:
+def _attempts(context: Context, outcome: DescribeOutcome, above: int | None) -> list[PromptPart]:
     """Each once: this rollout's newest first, then the best, a contrast, and what is different.
 
     ``above``: number of the attempt whose code is shown already.

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp import parsing
-from kernel_lsp.agents.notes import MISSING, Note, short
+from kernel_lsp.agents.notes import MISSING, AddNote, short
 from kernel_lsp.records import Json
 
 MAX_LITERAL = 64 * 1024
@@ -28,7 +28,7 @@ _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
 _TRAILING = re.compile(r",\s*+[}\]]")
 
 
-def load(text: str, where: str, note: Note) -> Any:
+def load(text: str, where: str, note: AddNote) -> Any:
     """The JSON value that a text begins with, or MISSING and a note of where it breaks off."""
     text = text.strip()
     value, error = _decode(text, strict=True)

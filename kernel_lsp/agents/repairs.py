@@ -14,14 +14,14 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from kernel_lsp.agents.notes import MISSING, Note, as_words, list_choices, short, short_name
+from kernel_lsp.agents.notes import MISSING, AddNote, as_words, list_choices, short, short_name
 from kernel_lsp.agents.reading import load
 from kernel_lsp.records import Json
 
 _CLASS = re.compile(r"\^(\[(?:\\.|[^\\\]])*\])\{(\d+),(\d+)\}\$")
 
 
-def fit(value: Any, schema: Json, where: str, note: Note) -> Any:
+def fit(value: Any, schema: Json, where: str, note: AddNote) -> Any:
     """The value as the schema wants it, or MISSING when that is not clear; every fault is noted."""
     if "const" in schema or "enum" in schema:
         return _fit_choice(value, schema.get("enum", [schema.get("const")]), where, note)
@@ -35,7 +35,7 @@ def fit(value: Any, schema: Json, where: str, note: Note) -> Any:
     return _fit_text(value, schema, where, note)
 
 
-def branch_of(value: Any, schema: Json, where: str, note: Note) -> Json | None:
+def branch_of(value: Any, schema: Json, where: str, note: AddNote) -> Json | None:
     """The alternative that its constants name, one key after the other."""
     if not isinstance(value, dict):
         note(where, f"is {short(value)}", "send an object")
@@ -52,7 +52,7 @@ def branch_of(value: Any, schema: Json, where: str, note: Note) -> Json | None:
     return dict(branches[0])
 
 
-def _fit_choice(value: Any, choices: Sequence[Any], where: str, note: Note) -> Any:
+def _fit_choice(value: Any, choices: Sequence[Any], where: str, note: AddNote) -> Any:
     if same := [choice for choice in choices if _same(value, choice)]:
         return same[0]
     if value is MISSING:
@@ -86,7 +86,7 @@ def _plain(value: Any) -> str:
     return re.sub(r"[\s_\-'\"`]", "", as_words(value)[:400]).lower()
 
 
-def _fit_object(value: Any, schema: Json, where: str, note: Note) -> Any:
+def _fit_object(value: Any, schema: Json, where: str, note: AddNote) -> Any:
     value = unpack_json(value, dict, where, note)
     if isinstance(value, str) and "name" in schema["properties"]:
         note(where, "is a bare name", "was read all the same; send an object")
@@ -101,7 +101,7 @@ def _fit_object(value: Any, schema: Json, where: str, note: Note) -> Any:
     return MISSING if MISSING in fitted.values() else fitted
 
 
-def rename_keys(value: Json, properties: Json, where: str, note: Note) -> Json:
+def rename_keys(value: Json, properties: Json, where: str, note: AddNote) -> Json:
     """Keys as the schema writes them; what it does not know is left out."""
     known = {_plain(key): key for key in properties}
     kept = {key: content for key, content in value.items() if key in properties}
@@ -122,7 +122,7 @@ def rename_keys(value: Json, properties: Json, where: str, note: Note) -> Json:
     return kept
 
 
-def _fit_array(value: Any, schema: Json, where: str, note: Note) -> Any:
+def _fit_array(value: Any, schema: Json, where: str, note: AddNote) -> Any:
     value = unpack_json(value, list, where, note)
     if isinstance(value, dict | str):
         note(where, "is no list", "was read as a list of one; send a list")
@@ -149,7 +149,7 @@ def _fit_array(value: Any, schema: Json, where: str, note: Note) -> Any:
     return fitted
 
 
-def _fit_text(value: Any, schema: Json, where: str, note: Note) -> Any:
+def _fit_text(value: Any, schema: Json, where: str, note: AddNote) -> Any:
     pattern = schema.get("pattern")
     if (value is MISSING or value is None) and pattern and "{0," in pattern:
         return ""  # a thought that was not told
@@ -163,14 +163,14 @@ def _fit_text(value: Any, schema: Json, where: str, note: Note) -> Any:
     return _fit_pattern(value, pattern, where, note)
 
 
-def _encodable(value: str, where: str, note: Note) -> str:
+def _encodable(value: str, where: str, note: AddNote) -> str:
     clean = value.encode("utf-8", "replace").decode("utf-8")
     if clean != value:
         note(where, "has half a surrogate pair", "was replaced by `?`; write whole characters")
     return clean
 
 
-def _fit_pattern(value: str, pattern: str, where: str, note: Note) -> Any:
+def _fit_pattern(value: str, pattern: str, where: str, note: AddNote) -> Any:
     bounds = _CLASS.fullmatch(pattern)
     if bounds is None or re.fullmatch(pattern, value):  # None: no pattern that tools.py makes
         return value
@@ -198,7 +198,7 @@ def _fit_pattern(value: str, pattern: str, where: str, note: Note) -> Any:
     return clean
 
 
-def unpack_json(value: Any, kind: type, where: str, note: Note) -> Any:
+def unpack_json(value: Any, kind: type, where: str, note: AddNote) -> Any:
     """An object or list that was sent as text with JSON in it."""
     if not isinstance(value, str) or value.strip()[:1] not in ("{", "["):
         return value

@@ -31,7 +31,7 @@ _MASKS = {"load": 1, "store": 2, "atomic_cas": None} | {
 # Python builtins inside a kernel that give nothing but their arguments.
 TRANSPARENT = words("range min max abs int float bool len")
 WIDE = words("int64 uint64")
-Loop = ast.For | ast.While
+KernelLoop = ast.For | ast.While
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PointerAccess:
     """What is stored or combined; None for a load."""
     mask: ast.expr | None
     other: ast.expr | None
-    loops: tuple[Loop, ...]
+    loops: tuple[KernelLoop, ...]
     """Enclosing loops, outermost first."""
     tests: tuple[ast.expr, ...]
     """Conditions under which it runs, those of earlier returns included."""
@@ -67,7 +67,7 @@ class Binding:
     """The local is this value and not a part of it, a loop's variable or a sum with its old
     value."""
     tests: tuple[ast.expr, ...]
-    loops: tuple[Loop, ...]
+    loops: tuple[KernelLoop, ...]
 
 
 class KernelFacts:
@@ -95,8 +95,8 @@ class KernelFacts:
         )
 
     @cached_property
-    def loops(self) -> tuple[Loop, ...]:
-        return tuple(n for n in self.nodes if isinstance(n, Loop))
+    def loops(self) -> tuple[KernelLoop, ...]:
+        return tuple(n for n in self.nodes if isinstance(n, KernelLoop))
 
     def called(self, node: ast.expr) -> str | None:
         """``exp`` for ``tl.exp(x)``; None for anything else."""
@@ -218,7 +218,7 @@ class KernelFacts:
         return set() if is_known else {"opaque"}
 
     def _block(
-        self, body: list[ast.stmt], loops: tuple[Loop, ...], tests: tuple[ast.expr, ...]
+        self, body: list[ast.stmt], loops: tuple[KernelLoop, ...], tests: tuple[ast.expr, ...]
     ) -> None:
         block = id(body)
         for statement in body:
@@ -228,7 +228,7 @@ class KernelFacts:
                 if isinstance(child, ast.expr):
                     self.accesses += self._accesses(child, loops, tests, block)
             self._bind(statement, loops, tests)
-            inner_loops = (*loops, statement) if isinstance(statement, Loop) else loops
+            inner_loops = (*loops, statement) if isinstance(statement, KernelLoop) else loops
             inner_tests = (
                 (*tests, statement.test) if isinstance(statement, ast.If | ast.While) else tests
             )
@@ -238,7 +238,7 @@ class KernelFacts:
                 tests = (*tests, statement.test)
 
     def _accesses(
-        self, root: ast.expr, loops: tuple[Loop, ...], tests: tuple[ast.expr, ...], block: int
+        self, root: ast.expr, loops: tuple[KernelLoop, ...], tests: tuple[ast.expr, ...], block: int
     ) -> Iterator[PointerAccess]:
         for node in walk(root):
             if (
@@ -265,7 +265,7 @@ class KernelFacts:
             )
 
     def _bind(
-        self, statement: ast.stmt, loops: tuple[Loop, ...], tests: tuple[ast.expr, ...]
+        self, statement: ast.stmt, loops: tuple[KernelLoop, ...], tests: tuple[ast.expr, ...]
     ) -> None:
         match statement:
             case ast.Assign(targets=targets, value=value):
@@ -285,7 +285,7 @@ class KernelFacts:
         self,
         target: ast.expr,
         value: ast.expr,
-        loops: tuple[Loop, ...],
+        loops: tuple[KernelLoop, ...],
         tests: tuple[ast.expr, ...],
     ) -> None:
         if isinstance(target, ast.Name):

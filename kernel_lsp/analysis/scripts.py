@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, ParsedSource, children, walk
 
-Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
+ScriptLoop: TypeAlias = ast.For | ast.AsyncFor | ast.While
 _Owner: TypeAlias = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
 # Without one of these a file has neither a step nor a module's forward nor native code.
@@ -47,7 +47,7 @@ def is_script(text: str) -> bool:
 class ScriptStep:
     """What runs at every step: a loop's body, or that of a function which a loop calls."""
 
-    owner: Loop | FunctionNode
+    owner: ScriptLoop | FunctionNode
     statements: tuple[ast.stmt, ...]
     """Unconditional ones in order, those of nested blocks and inner loops included."""
     trains: bool
@@ -106,9 +106,9 @@ class Script:
         return re.search(r"\bcuda\b", self.file.text) is not None
 
     @cached_property
-    def scopes(self) -> tuple[tuple[_Owner, tuple[Loop, ...]], ...]:
+    def scopes(self) -> tuple[tuple[_Owner, tuple[ScriptLoop, ...]], ...]:
         """(module or function, its own loops of every depth), where there are any."""
-        found: dict[_Owner, list[Loop]] = {}
+        found: dict[_Owner, list[ScriptLoop]] = {}
         for node in self.nodes:
             if isinstance(node, ast.For | ast.AsyncFor | ast.While):
                 found.setdefault(self.function_of(node) or self.file.tree, []).append(node)
@@ -125,7 +125,7 @@ class Script:
         }
         names = {f.name for f in found}
         calls = [call for call, _ in self.calls if callee(call) in names]
-        looped = {callee(call) for call in calls if isinstance(self._owner_of(call), Loop)}
+        looped = {callee(call) for call in calls if isinstance(self._owner_of(call), ScriptLoop)}
         is_lightning = "LightningModule" in self.file.text
         return tuple(
             f
@@ -150,19 +150,20 @@ class Script:
         once = [(f, tuple(each_time(f.body, own))) for f in self.step_functions]
         return (*found, *(ScriptStep(function, body, True, function) for function, body in once))
 
-    def _training_loops(self) -> set[Loop]:
+    def _training_loops(self) -> set[ScriptLoop]:
         names = frozenset(f.name for f in self.step_functions)
         calls = [*self._training_calls, *(call for call, _ in self.calls if callee(call) in names)]
-        return {owner for call in calls if isinstance(owner := self._owner_of(call), Loop)}
+        return {owner for call in calls if isinstance(owner := self._owner_of(call), ScriptLoop)}
 
     @cached_property
     def _training_calls(self) -> tuple[ast.Call, ...]:
         return tuple(call for call, _ in self.calls if is_backward(call) or is_optimizer_step(call))
 
-    def _owner_of(self, node: ast.AST) -> Loop | _Owner:
+    def _owner_of(self, node: ast.AST) -> ScriptLoop | _Owner:
         """The innermost loop or function that the node stands in."""
         return next(
-            (n for n in self.around(node) if isinstance(n, Loop | FunctionNode)), self.file.tree
+            (n for n in self.around(node) if isinstance(n, ScriptLoop | FunctionNode)),
+            self.file.tree,
         )
 
     @cached_property
@@ -198,7 +199,7 @@ class Script:
         return None
 
 
-def each_time(body: list[ast.stmt], own: frozenset[Loop] = frozenset()) -> Iterator[ast.stmt]:
+def each_time(body: list[ast.stmt], own: frozenset[ScriptLoop] = frozenset()) -> Iterator[ast.stmt]:
     """Statements that run whenever the body does, in order.
 
     ``own``: inner loops that are steps themselves and have their own findings.
@@ -328,7 +329,7 @@ def _function(owner: _Owner) -> FunctionNode | None:
     return owner if isinstance(owner, FunctionNode) else None
 
 
-def _is_loader_loop(loop: Loop) -> bool:
+def _is_loader_loop(loop: ScriptLoop) -> bool:
     """``for batch in loader``, through enumerate, tqdm and the like; not ``for loader in
     loaders``."""
     if not isinstance(loop, ast.For) or _LOADER.search(ast.unparse(loop.target)):

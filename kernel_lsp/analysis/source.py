@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import TypeAlias
 
 from kernel_lsp import parsing
+from kernel_lsp.parsing import FunctionNode as FunctionNode
 from kernel_lsp.records import ParseProblem, Span
 
-FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 DefinitionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 BOM = "\ufeff"
 

@@ -19,12 +19,12 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.records import SCHEMA_VERSION, Analysis, Finding
 
 MAX_BYTES = 64 * 1024**2
-_Key = tuple[str, str, str, str]
+_BaselineKey = tuple[str, str, str, str]
 _FIELDS = ("path", "rule", "target", "message")
 
 
 class Baseline:
-    def __init__(self, file: Path, known: Counter[_Key]) -> None:
+    def __init__(self, file: Path, known: Counter[_BaselineKey]) -> None:
         self._folder = file.absolute().parent
         self._left = known
 
@@ -44,7 +44,7 @@ def load(file: Path) -> Baseline:
     """Raises KernelLspError when it cannot be read."""
     try:
         content = foreign.json_value(foreign.read_bytes(file, most=MAX_BYTES))
-        known: Counter[_Key] = Counter()
+        known: Counter[_BaselineKey] = Counter()
         for entry in content["findings"]:
             path, rule, target, message = (str(entry[name]) for name in _FIELDS)
             known[path, rule, target, message] += int(entry.get("count", 1))
@@ -70,7 +70,7 @@ def write(file: Path, results: Iterable[tuple[Path, Analysis]]) -> int:
     return counts.total()
 
 
-def key_of(folder: Path, path: Path, finding: Finding) -> _Key:
+def key_of(folder: Path, path: Path, finding: Finding) -> _BaselineKey:
     """By which a finding is known again; ``folder``: to which its path is told relative."""
     path = path.absolute()
     place = path.relative_to(folder) if path.is_relative_to(folder) else path

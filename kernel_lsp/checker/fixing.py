@@ -20,7 +20,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.records import Analysis, Finding
 
 MAX_ROUNDS = 10
-Check = Callable[[str], Analysis]
+AnalyzeText = Callable[[str], Analysis]
 """The findings of a text that count."""
 
 
@@ -41,7 +41,7 @@ class Fixed:
         )
 
 
-def fix_file(path: Path, check: Check, within: Path | None = None) -> Fixed | None:
+def fix_file(path: Path, check: AnalyzeText, within: Path | None = None) -> Fixed | None:
     """The file's text with all its fixes; None: there is nothing to fix, or it cannot be read."""
     try:
         if path.suffix == notebooks.SUFFIX:
@@ -54,7 +54,7 @@ def fix_file(path: Path, check: Check, within: Path | None = None) -> Fixed | No
     return fix_text(path, source, check)
 
 
-def fix_text(path: Path, source: files.SourceFile, check: Check) -> Fixed | None:
+def fix_text(path: Path, source: files.SourceFile, check: AnalyzeText) -> Fixed | None:
     """The same for a text that is known."""
     text, count, refused = source.text, 0, set[Any]()
     for _ in range(MAX_ROUNDS):
@@ -76,7 +76,7 @@ def write(path: Path, fixed: Fixed) -> None:
         raise KernelLspError(f"{path} is not fixed: {error}", "make the file writable") from error
 
 
-def _mend(path: Path, text: str, check: Check, refused: set[Any]) -> tuple[str, int] | None:
+def _mend(path: Path, text: str, check: AnalyzeText, refused: set[Any]) -> tuple[str, int] | None:
     """The text after one round of fixes and how many they are; None: there is none that may be
     taken.
 

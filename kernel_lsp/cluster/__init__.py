@@ -11,13 +11,13 @@ connection.py  Ray itself: is it here, does anybody answer, which nodes there ar
 node_worker.py what runs on a node: one worker that ``make`` made, and what it stands on
 jobs.py        jobs by id: who waits, what comes next, each result once
 ranks.py       processes that compute together, a few on each node
-pool.py        stations come and go with their nodes, and do the jobs
+pool.py        actors come and go with their nodes, and do the jobs
 
 Only commands and the trainer use this; the server never does. Not covered: starting nodes (`ray
 start`), and handing out anything but the work: kernel-lsp is installed on every node, in the same
 version."""
 
-from kernel_lsp.cluster.node_worker import About, StationWorker
+from kernel_lsp.cluster.node_worker import About, JobWorker
 from kernel_lsp.cluster.pool import Cluster
 
-__all__ = ["About", "Cluster", "StationWorker"]
+__all__ = ["About", "Cluster", "JobWorker"]

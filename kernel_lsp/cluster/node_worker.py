@@ -20,14 +20,14 @@ from kernel_lsp import __version__, config, interpreter, skillbook
 from kernel_lsp.errors import KernelLspError
 
 
-class StationWorker(Protocol):
+class JobWorker(Protocol):
     async def do(self, work: Any) -> Any:
         """One piece of work; what it takes and gives back can be pickled. Raises KernelLspError."""
 
     async def close(self) -> None: ...
 
 
-Make = Callable[[str], StationWorker]
+MakeWorker = Callable[[str], JobWorker]
 """Of a device, cuda or cpu. Called on the node, in the loop in which the worker lives."""
 
 
@@ -52,21 +52,21 @@ class About:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StationAnswer:
+class ActorAnswer:
     value: Any = None
     failed: tuple[str, str | None] | None = None
     """Cause and remedy."""
 
 
-class Station:
+class NodeActor:
     """The actor. Its methods are coroutines, so all of them run in one loop."""
 
     def __init__(
-        self, make: Make, device: str, packages: Sequence[str], python: str | None
+        self, make: MakeWorker, device: str, packages: Sequence[str], python: str | None
     ) -> None:
         forget_threads()
         self._make, self._device, self._packages, self._python = make, device, packages, python
-        self._worker: StationWorker | None = None
+        self._worker: JobWorker | None = None
 
     async def about(self, ours: About) -> About:
         """``ours``: of who asks. Where it differs nothing more is asked; else the interpreter that
@@ -86,13 +86,13 @@ class Station:
             or (f"torch in {probe.python} sees no CUDA device" if blind else None),
         )
 
-    async def do(self, work: Any) -> StationAnswer:
+    async def do(self, work: Any) -> ActorAnswer:
         if self._worker is None:
             self._worker = self._make(self._device)
         try:
-            return StationAnswer(value=await self._worker.do(work))
+            return ActorAnswer(value=await self._worker.do(work))
         except KernelLspError as error:
-            return StationAnswer(failed=(error.cause, error.remedy))
+            return ActorAnswer(failed=(error.cause, error.remedy))
 
     async def close(self) -> None:
         if self._worker is not None:

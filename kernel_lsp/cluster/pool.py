@@ -1,8 +1,8 @@
-"""Stations on the nodes of a cluster, which come and go, and the jobs that they do.
+"""Actors on the nodes of a cluster, which come and go, and the jobs that they do.
 
-Where a station is lost (or only may be lost: then it is killed, so that nothing of it can arrive
-later), its jobs are done elsewhere. Nodes that join later are used; one that loses three stations
-in an hour is left alone. On a GPU cluster a station has one GPU, elsewhere a whole node, since
+Where an actor is lost (or only may be lost: then it is killed, so that nothing of it can arrive
+later), its jobs are done elsewhere. Nodes that join later are used; one that loses three actors
+in an hour is left alone. On a GPU cluster an actor has one GPU, elsewhere a whole node, since
 trials would disturb the times. The head of the cluster must live, and this machine's own Ray
 process: Ray ends its clients with them."""
 
@@ -20,7 +20,7 @@ from typing import Any
 from kernel_lsp.cluster import node_worker
 from kernel_lsp.cluster.connection import START, ClusterNode, Connection, library
 from kernel_lsp.cluster.jobs import ClusterJob, ClusterJobs
-from kernel_lsp.cluster.node_worker import About, Make, Station, StationAnswer
+from kernel_lsp.cluster.node_worker import About, ActorAnswer, MakeWorker, NodeActor
 from kernel_lsp.errors import ClusterError
 
 READY_S = 120.0
@@ -28,19 +28,19 @@ READY_S = 120.0
 LOOK_S = 2.0
 """Between looks at which nodes there are."""
 ALONE_S = 30.0
-"""How long a cluster without any station may stay so."""
+"""How long a cluster without any actor may stay so."""
 CLOSE_S = 3.0
-"""For a station to end its own children; then it is killed, and they end with it."""
+"""For an actor to end its own children; then it is killed, and they end with it."""
 MAX_DEATHS, RECENT_S = 3, 3600.0
-"""Of stations on one node; after more of them so recently it gets no other."""
+"""Of actors on one node; after more of them so recently it gets no other."""
 SAME = "install the same kernel-lsp, torch and triton on every node, or leave that node out"
 AGAIN_S = 5.0
 """After a loss: Ray takes as long to notice that a node is gone."""
 
 
 @dataclass(kw_only=True, eq=False)
-class _StationPlace:
-    """A station on a node."""
+class _PlacedActor:
+    """An actor on a node."""
 
     node: ClusterNode
     number: int
@@ -59,20 +59,20 @@ class Cluster:
     """Open it with `async with`, or `open` and `close`."""
 
     address: str
-    make: Make
+    make: MakeWorker
     device: str = "auto"
     """auto: cuda where any node has a GPU."""
     width: int = 1
-    """Jobs at the same time on one station."""
+    """Jobs at the same time on one actor."""
     python: str | None = None
     """Interpreter on the nodes that has torch; None: found there."""
     say: Callable[[str], None] = lambda text: None
     _connection: Connection = field(init=False)
     _ours: About = field(init=False)
     _jobs: ClusterJobs = field(default_factory=ClusterJobs, init=False)
-    _places: dict[tuple[str, int], _StationPlace] = field(default_factory=dict, init=False)
+    _places: dict[tuple[str, int], _PlacedActor] = field(default_factory=dict, init=False)
     _deaths: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list), init=False)
-    """Of stations, by node: when, on the monotonic clock."""
+    """Of actors, by node: when, on the monotonic clock."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Cluster:
         await self.close()
 
     async def open(self) -> None:
-        """Returns when every node that is here now has its stations.
+        """Returns when every node that is here now has its actors.
 
         Raises ClusterError when there is no such cluster, a node cannot measure, or nodes differ
         in what results depend on."""
@@ -117,7 +117,7 @@ class Cluster:
         self._spawn(self._tend())
 
     async def close(self) -> None:
-        """Ends every station within seconds, whatever it does. Callers of unfinished jobs get an
+        """Ends every actor within seconds, whatever it does. Callers of unfinished jobs get an
         error."""
         self._jobs.fail(ClusterError("the cluster was closed"))
         for task in self._tasks:
@@ -140,7 +140,7 @@ class Cluster:
     async def do(self, id: str, work: Any, group: str = "") -> Any:
         """The result of this job. Asked again with the same id, the same result.
 
-        ``group``: jobs of one group go to one station where that costs no waiting. Cancelling the
+        ``group``: jobs of one group go to one actor where that costs no waiting. Cancelling the
         only caller ends the job within seconds. Raises JobFailed, with the worker's own words
         where it raised something, and other ClusterErrors when the whole cluster is lost."""
         return await self._jobs.result(id, work, group)
@@ -151,12 +151,12 @@ class Cluster:
 
     @property
     def places(self) -> int:
-        """Stations, also those that are being made."""
+        """Actors, also those that are being made."""
         return len(self._places)
 
     @property
     def places_text(self) -> str:
-        """Its stations, by device and host."""
+        """Its actors, by device and host."""
         counts = Counter(
             (place.node.host, place.about.device_name or self.device)
             for place in self._places.values()
@@ -171,14 +171,14 @@ class Cluster:
         """Id of each job under way -> when it began on the monotonic clock, and where."""
         return {job.id: (job.began, job.where) for job in self._jobs.known.values() if job.began}
 
-    # --- stations ---------------------------------------------------------------------------------
+    # --- actors -----------------------------------------------------------------------------------
 
     def _wanted(self, node: ClusterNode) -> int:
         return node.gpus if self.device == "cuda" else 1
 
     async def _hire(self, node: ClusterNode, number: int) -> str | None:
-        """A station that works, or why there is none now. Raises ClusterError where there must not
-        be one."""
+        """An actor that works, or why there is none now. Raises ClusterError where there must not be
+        one."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         options = {
@@ -188,9 +188,9 @@ class Cluster:
             "max_restarts": 0,
             "max_concurrency": 2 * self.width + 2,
         }
-        made = library().remote(Station).options(**options)
+        made = library().remote(NodeActor).options(**options)
         actor = made.remote(self.make, self.device, self._packages, self.python)
-        place = self._places[node.id, number] = _StationPlace(node=node, number=number, actor=actor)
+        place = self._places[node.id, number] = _PlacedActor(node=node, number=number, actor=actor)
         try:
             async with asyncio.timeout(READY_S):
                 place.about = await _wait_for(actor.about.remote(self._ours))
@@ -206,7 +206,7 @@ class Cluster:
             self._spawn(self._lane(place))
         return None
 
-    def _unready(self, place: _StationPlace, problem: str) -> str:
+    def _unready(self, place: _PlacedActor, problem: str) -> str:
         self._deaths[place.node.id].append(time.monotonic())
         self._bury(place)
         return problem
@@ -217,8 +217,8 @@ class Cluster:
         function = self.make.func if isinstance(self.make, partial) else self.make
         return "kernel_lsp", str(function.__module__).partition(".")[0]
 
-    def _problem(self, place: _StationPlace) -> str | None:
-        """Why this station cannot work beside the others."""
+    def _problem(self, place: _PlacedActor) -> str | None:
+        """Why this actor cannot work beside the others."""
         about, node = place.about, place.node
         assert about is not None
         if about.problem:
@@ -230,7 +230,7 @@ class Cluster:
                 return f"versions differ: {node} has {', '.join(found)}"
         return None
 
-    def _bury(self, place: _StationPlace) -> None:
+    def _bury(self, place: _PlacedActor) -> None:
         place.lost = True
         if self._places.get(key := (place.node.id, place.number)) is place:
             del self._places[key]
@@ -240,7 +240,7 @@ class Cluster:
             library().kill(place.actor)
 
     async def _tend(self) -> None:
-        """Stations on nodes that joined, and again where one was lost; an end where none is
+        """Actors on nodes that joined, and again where one was lost; an end where none is
         left."""
         alone_since: float | None = None
         while True:
@@ -272,8 +272,8 @@ class Cluster:
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    async def _lane(self, place: _StationPlace) -> None:
-        """One job after another, until the station is lost."""
+    async def _lane(self, place: _PlacedActor) -> None:
+        """One job after another, until the actor is lost."""
         while True:
             job = await self._jobs.next(
                 place.group, lambda: self._groups(place), lambda: place.doubtful > 0
@@ -288,12 +288,12 @@ class Cluster:
             finally:
                 place.doubtful -= doubtful
 
-    async def _attempt(self, place: _StationPlace, job: ClusterJob) -> None:
+    async def _attempt(self, place: _PlacedActor, job: ClusterJob) -> None:
         failures = library().exceptions
         ref = place.actor.do.remote(job.work)
         self._jobs.begin(job, place.node.host, partial(library().cancel, ref))
         try:
-            answer: StationAnswer = await _wait_for(ref)
+            answer: ActorAnswer = await _wait_for(ref)
             self._jobs.settle(job, answer.value, answer.failed)
         except failures.TaskCancelledError:  # mostly because nobody waits for it any more
             self._jobs.again(job, "it was cancelled there")
@@ -305,11 +305,11 @@ class Cluster:
             self._lost(place, _first_line(error))
             self._jobs.again(job, _first_line(error))
 
-    def _groups(self, place: _StationPlace) -> set[str | None]:
+    def _groups(self, place: _PlacedActor) -> set[str | None]:
         """That others work on."""
         return {one.group for one in self._places.values() if one is not place}
 
-    def _lost(self, place: _StationPlace, why: str) -> None:
+    def _lost(self, place: _PlacedActor, why: str) -> None:
         """Or may be: whatever it still does counts no more."""
         if not place.lost:
             self._deaths[place.node.id].append(time.monotonic())

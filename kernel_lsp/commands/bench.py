@@ -13,7 +13,7 @@ from kernel_lsp.commands import console, rows, searching, suites
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.scores import BASELINES, Scores
+from kernel_lsp.scores import BASELINES, SuiteScores
 
 SCORED = ("tasks", "correct", "fast_1", "fast_1.05", "fast_1.2", "fast_2", "geomean", "amsr")
 BESIDE = (
@@ -165,7 +165,7 @@ def _show(results: suites.Results, as_json: bool) -> None:
         console.out.print(f"not begun, and in no number: {len(content['missing'])} tasks")
 
 
-def _table(groups: dict[str, dict[str, Scores]]) -> str:
+def _table(groups: dict[str, dict[str, SuiteScores]]) -> str:
     """Two lines a group, against eager and against the best baseline of the same precision; as
     wide as it is, because it is read in logs too."""
     heads = [*SCORED, *(name.replace("_", " ") for name in BESIDE)]

@@ -29,7 +29,7 @@ from kernel_lsp.presenter import reports, services
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.records import Analysis, Progress
 
-Results = list[tuple[Path, Analysis]]
+AnalyzedFiles = list[tuple[Path, Analysis]]
 STDIN = Path("-")
 _RULE_IDS = ("KL000", *(rule.id for rule in RULES), *(rule.id for rule in SCRIPT_RULES))
 
@@ -159,7 +159,7 @@ class _CheckRun:
         one = FoundFile(path=path, root=self._projects.root(folder, folder))
         return [] if self._excludes(one) else [one]
 
-    def check(self, found: Sequence[FoundFile]) -> Results:
+    def check(self, found: Sequence[FoundFile]) -> AnalyzedFiles:
         """The findings that count."""
         if self._stdin is not None:
             return [
@@ -282,7 +282,7 @@ def _say_unknown(root: Path, found: Settings) -> None:
         console.err.print(f"[yellow]setting[/] {root}: no rule begins with {name!r}", markup=True)
 
 
-def _read_baseline(file: Path, results: Results, *, update: bool) -> Results:
+def _read_baseline(file: Path, results: AnalyzedFiles, *, update: bool) -> AnalyzedFiles:
     """Without the findings that the baseline knows; with ``update`` it knows all of them from now
     on."""
     try:
@@ -298,7 +298,7 @@ def _read_baseline(file: Path, results: Results, *, update: bool) -> Results:
     return [(path, before.newer(path, analysis)) for path, analysis in results]
 
 
-def _render(results: Results, format: CheckFormat, *, statistics: bool, summary: bool) -> str:
+def _render(results: AnalyzedFiles, format: CheckFormat, *, statistics: bool, summary: bool) -> str:
     if statistics and format is CheckFormat.TEXT:
         return reports.findings_statistics(results)
     render: dict[CheckFormat, Callable[[Iterable[tuple[str | Path, Analysis]]], str]] = {
@@ -313,7 +313,7 @@ def _render(results: Results, format: CheckFormat, *, statistics: bool, summary:
     return f"{text}\n" if text else ""
 
 
-def _fails(results: Results, fail_on: Level) -> bool:
+def _fails(results: AnalyzedFiles, fail_on: Level) -> bool:
     found = [finding.severity for _, analysis in results for finding in analysis.findings]
     return any(ORDER.index(Level(severity)) >= ORDER.index(fail_on) for severity in found)
 
@@ -322,7 +322,7 @@ def _split(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for name in names for part in name.split(",") if part.strip())
 
 
-def _with_shares(results: Results) -> Results:
+def _with_shares(results: AnalyzedFiles) -> AnalyzedFiles:
     """Findings of targets that a recorded run has called know their share of its time."""
     folders = {path.parent for path, analysis in results if analysis.findings}
     roots = {folder: console.workspace_of(folder / "here") for folder in folders}

@@ -14,6 +14,7 @@ from kernel_lsp.errors import EvaluationError, KernelLspError, SignatureError, U
 from kernel_lsp.evaluator import COMPILED, open_gate
 from kernel_lsp.evaluator.evidence import PATIENCE
 from kernel_lsp.files import read_source
+from kernel_lsp.guarding.branching import FoundAcceptances
 from kernel_lsp.journal import outcomes
 from kernel_lsp.pipeline import kept
 from kernel_lsp.presenter import guarding as presenting
@@ -27,8 +28,6 @@ from kernel_lsp.records import (
     Target,
     Workload,
 )
-
-Found = list[tuple[Path, Acceptance]]
 
 
 class GuardFormat(StrEnum):
@@ -60,7 +59,7 @@ def guard(
     root = console.workspace_of(inside / "here" if inside.is_dir() else inside)
     read = list(guarding.acceptances(root))
     problems = [str(one) for _, one in read if isinstance(one, EvaluationError)]
-    chosen: Found = [
+    chosen: FoundAcceptances = [
         (file, one)
         for file, one in read
         if isinstance(one, Acceptance) and (root / one.path).is_relative_to(inside)
@@ -79,7 +78,9 @@ def guard(
     raise typer.Exit(_exit_code(found, problems))
 
 
-def _is_believed(chosen: Found, *, unsigned: bool, allow_rollback: bool) -> tuple[Found, list[str]]:
+def _is_believed(
+    chosen: FoundAcceptances, *, unsigned: bool, allow_rollback: bool
+) -> tuple[FoundAcceptances, list[str]]:
     """What is signed, or need not be; and what is wrong with the others."""
     ring, believed, problems = keys.keyring(), list[tuple[Path, Acceptance]](), list[str]()
     for file, one in chosen:
@@ -114,7 +115,7 @@ def keep(proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
             console.err.print(f"guard: {cause}; this rewrite will not be guarded", markup=False)
 
 
-async def _judge(root: Path, chosen: Found, device: str) -> list[Guarded]:
+async def _judge(root: Path, chosen: FoundAcceptances, device: str) -> list[Guarded]:
     settings = console.settings(root, device=device)
     console.require_consent(settings, root)
     data_dir = Path(settings.data_dir)

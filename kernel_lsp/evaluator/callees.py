@@ -28,7 +28,7 @@ from kernel_lsp.evaluator.gradients import is_differentiable
 from kernel_lsp.evaluator.tensors import PLAIN, map_tensors, portable, same_bits, tensor_leaves
 from kernel_lsp.records import Arguments, Home, Program, Setting, Workload
 from kernel_lsp.snapshots import making, sources
-from kernel_lsp.snapshots.opening import OpenedCall, Spec, open_call
+from kernel_lsp.snapshots.opening import OpenedCall, ValueSpec, open_call
 
 SEED = 0
 """For what is no parameter and no argument: the same numbers in every process."""
@@ -99,7 +99,7 @@ class RecordedCallee(Callee):
             return args, kwargs
         return self._opened.bind(tensors)
 
-    def _passed(self, tensor: torch.Tensor, spec: Spec) -> torch.Tensor:
+    def _passed(self, tensor: torch.Tensor, spec: ValueSpec) -> torch.Tensor:
         if (
             self._place == "cuda" and spec["device"] == "cpu"
         ):  # beside tensors on a GPU: sizes, positions

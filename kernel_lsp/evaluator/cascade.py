@@ -29,10 +29,9 @@ from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest
 from kernel_lsp.evaluator.timers import Loan
 from kernel_lsp.evaluator.undisturbed import Alone
-from kernel_lsp.records import CompiledKernel, EvalStatus, Progress, TargetKind
+from kernel_lsp.records import CompiledKernel, EvalStatus, Progress, Report, TargetKind
 
 T = TypeVar("T")
-Report = Callable[[Progress], None]
 Begin = Callable[[dict[str, Any]], Awaitable[None]]
 
 

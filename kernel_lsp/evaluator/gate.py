@@ -17,7 +17,7 @@ import errno
 import functools
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from shutil import disk_usage
@@ -35,10 +35,18 @@ from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, DeviceTurn, 
 from kernel_lsp.evaluator.sharing.memory_claims import MemoryNeed
 from kernel_lsp.evaluator.sharing.room import Room
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.process import Child
-from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics, Progress
+from kernel_lsp.process import Child, StartChild
+from kernel_lsp.records import (
+    COMPILE,
+    EAGER,
+    EvalStatus,
+    Evaluation,
+    Evidence,
+    Numerics,
+    Progress,
+    Report,
+)
 
-Report = Callable[[Progress], None]
 COMPILED = "compiled"
 """Folder of the data folder where compiled kernels are kept for every gate."""
 MIN_DISK_BYTES = 2**24
@@ -125,14 +133,20 @@ class Gate:
         asked before the timing, which others wait for; when it says no, Withdrawn is raised.
         Raises EvaluationError when the *reference* cannot be judged by (it crashes, is random in a
         way no seed controls, has no inputs …); whatever a candidate does is a result."""
-        say = report or (lambda progress: None)
-        request = evidence.with_seed(self._judges.seeded(request))
         with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
-            async with self._at_work(request.device, request.reference.entry, say):
-                found, evaluation = await self._with_room(request, say, wanted)
+            found = await self._evidence_of(request, report or (lambda progress: None), wanted)
         if keep:
-            keep(evidence.gather(request, found, evaluation))
-        return evaluation
+            keep(found)
+        return found.evaluation
+
+    async def _evidence_of(
+        self, request: EvaluationRequest, report: Report, wanted: Callable[[], bool]
+    ) -> Evidence:
+        """The verdict on one candidate with what it rests on. A gate elsewhere asks for it there."""
+        request = evidence.with_seed(self._judges.seeded(request))
+        async with self._at_work(request.device, request.reference.entry, report):
+            found, evaluation = await self._with_room(request, report, wanted)
+        return evidence.gather(request, found, evaluation)
 
     @contextlib.asynccontextmanager
     async def expecting(
@@ -279,7 +293,7 @@ class Gate:
                 yield tuner
 
     @contextlib.asynccontextmanager
-    async def forks(self) -> AsyncIterator[Callable[..., Awaitable[Child]]]:
+    async def forks(self) -> AsyncIterator[StartChild]:
         """How other confined children are started from what is warm here; it stays warm for the
         block."""
         async with self._in_use():

@@ -24,7 +24,7 @@ import torch
 
 from kernel_lsp.errors import EvaluationError
 
-Spec = dict[str, Any]
+TensorSpec = dict[str, Any]
 Blobs = Sequence[bytes | Path]
 """A path: the bytes are in that file, which the parent has named."""
 PLAIN = (int, float, str, bool, type(None))
@@ -47,7 +47,7 @@ class TensorOutbox:
     blobs: list[bytes] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
 
-    def put(self, tensor: torch.Tensor) -> Spec:
+    def put(self, tensor: torch.Tensor) -> TensorSpec:
         if self.folder is None or _size(tensor) <= FILE_BYTES:
             self.blobs.append(raw_bytes(tensor))
             return {"blob": len(self.blobs) - 1}
@@ -78,7 +78,7 @@ class DeferredOutbox(TensorOutbox):
     """Number of a blob -> name of its file."""
     _bytes: int = 0
 
-    def put(self, tensor: torch.Tensor) -> Spec:
+    def put(self, tensor: torch.Tensor) -> TensorSpec:
         size = _size(tensor)
         if self.folder is not None and FILE_BYTES < size <= LEFT_BYTES - self._bytes:
             path = self.folder / f"{secrets.token_hex(8)}.bin"
@@ -149,7 +149,7 @@ def _size(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def encode(value: Any, out: TensorOutbox) -> Spec:
+def encode(value: Any, out: TensorOutbox) -> TensorSpec:
     """A nested value as JSON; raises EvaluationError on a type that cannot travel."""
     if isinstance(value, torch.Tensor):
         return _encode_tensor(value, out)
@@ -174,7 +174,7 @@ def encode(value: Any, out: TensorOutbox) -> Spec:
     )
 
 
-def _encode_tensor(tensor: torch.Tensor, out: TensorOutbox) -> Spec:
+def _encode_tensor(tensor: torch.Tensor, out: TensorOutbox) -> TensorSpec:
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise EvaluationError(
             f"could not judge: tensors of layout {tensor.layout} are not supported"
@@ -191,7 +191,7 @@ def _encode_tensor(tensor: torch.Tensor, out: TensorOutbox) -> Spec:
     }
 
 
-def decode(spec: Spec, blobs: Blobs, device: str = "cpu") -> Any:
+def decode(spec: TensorSpec, blobs: Blobs, device: str = "cpu") -> Any:
     """The inverse of :func:`encode`, on ``device``, with the strides and the offset it had.
 
     Raises ValueError on bytes that do not fit their description.
@@ -199,7 +199,7 @@ def decode(spec: Spec, blobs: Blobs, device: str = "cpu") -> Any:
     return _decode(spec, blobs, device, trusted=True)
 
 
-def decode_values(spec: Spec, blobs: Blobs, device: str = "cpu") -> Any:
+def decode_values(spec: TensorSpec, blobs: Blobs, device: str = "cpu") -> Any:
     """Like :func:`decode` for what a candidate's process says: values alone, contiguous, no file
     is opened.
 
@@ -208,7 +208,7 @@ def decode_values(spec: Spec, blobs: Blobs, device: str = "cpu") -> Any:
     return _decode(spec, blobs, device, trusted=False)
 
 
-def tensor_specs(spec: Spec) -> list[Spec]:
+def tensor_specs(spec: TensorSpec) -> list[TensorSpec]:
     """The descriptions of all tensors in an encoded value, in the order of
     :func:`tensor_leaves`."""
     if spec["kind"] == "tensor":
@@ -218,7 +218,7 @@ def tensor_specs(spec: Spec) -> list[Spec]:
     return [found for item in inner for found in tensor_specs(item)]
 
 
-def _decode(spec: Spec, blobs: Blobs, device: str, trusted: bool) -> Any:
+def _decode(spec: TensorSpec, blobs: Blobs, device: str, trusted: bool) -> Any:
     kind = spec["kind"]
     if kind == "tensor":
         flat = _values(spec, blobs, trusted, device)
@@ -243,7 +243,7 @@ def _decode(spec: Spec, blobs: Blobs, device: str, trusted: bool) -> Any:
     raise ValueError(f"unknown kind {kind!r}")
 
 
-def _values(spec: Spec, blobs: Blobs, trusted: bool, device: str) -> torch.Tensor:
+def _values(spec: TensorSpec, blobs: Blobs, trusted: bool, device: str) -> torch.Tensor:
     """Contiguous and in memory of its own."""
     dtype, shape = getattr(torch, spec["dtype"]), spec["shape"]
     if not trusted and "file" in spec:

@@ -25,13 +25,13 @@ from kernel_lsp.evaluator.request import EvaluationRequest
 
 Begin = Callable[[EvaluationRequest], Coroutine[Any, Any, JudgeSession]]
 SessionSource = Callable[[], Awaitable[JudgeSession]]
-Make = Callable[[EvaluationRequest, SessionSource], Coroutine[Any, Any, Ready]]
+MakeSession = Callable[[EvaluationRequest, SessionSource], Coroutine[Any, Any, Ready]]
 
 
 class Timers:
     """The timers of one bench; it has at most one spare."""
 
-    def __init__(self, begin: Begin, make: Make) -> None:
+    def __init__(self, begin: Begin, make: MakeSession) -> None:
         """``begin`` opens a session with the judge, ``make`` a timer, and asks for the session's
         values once its process is there."""
         self._begin, self._make = begin, make

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kernel_lsp.errors import EvaluationError, OutOfMemory
@@ -18,10 +18,8 @@ from kernel_lsp.evaluator.blame import Original, Question
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, failure_kind, guard_notes
 from kernel_lsp.evaluator.processes.sandbox import Party, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.records import EvalStatus, Progress
+from kernel_lsp.records import EvalStatus, Json, Progress, Report
 
-Report = Callable[[Progress], None]
-Json = dict[str, Any]
 T = TypeVar("T")
 Exchanged = tuple[Json, list[bytes]]
 """A message and the bytes of its tensors."""

@@ -18,8 +18,7 @@ import math
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -30,11 +29,9 @@ from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.records import Program, Progress, Workload
+from kernel_lsp.evaluator.undisturbed import Alone
+from kernel_lsp.records import Program, Progress, Report, Workload
 
-Report = Callable[[Progress], None]
-Alone = Callable[[Party], AbstractAsyncContextManager[None]]
-"""The right to be the only one who is timed, for as long as the block takes."""
 ORIGINAL = "the original"
 """The program itself takes part in every stage: it says how much there is to win."""
 PREPARE_S, COMPILE_S, CALL_S = 40.0, 40.0, 20.0

@@ -36,7 +36,7 @@ _PERSON = (
 )
 """What of the environment says who commits; the rest of GIT_* could name another repository."""
 
-Found = Sequence[tuple[Path, Acceptance]]
+FoundAcceptances = Sequence[tuple[Path, Acceptance]]
 
 
 class BranchError(KernelLspError):
@@ -112,7 +112,9 @@ class Repository:
         return self.ask("ls-tree", self.base, "--", f":(top,literal){path}")[:6] or "100644"
 
 
-def choose_uncommitted(repository: Repository, found: Found) -> list[tuple[Path, Acceptance]]:
+def choose_uncommitted(
+    repository: Repository, found: FoundAcceptances
+) -> list[tuple[Path, Acceptance]]:
     """Rewrites whose evidence the last commit does not have."""
     return [
         (file, one)
@@ -121,7 +123,9 @@ def choose_uncommitted(repository: Repository, found: Found) -> list[tuple[Path,
     ]
 
 
-def make_branch(repository: Repository, chosen: Found, *, name: str, message: str) -> RewriteBranch:
+def make_branch(
+    repository: Repository, chosen: FoundAcceptances, *, name: str, message: str
+) -> RewriteBranch:
     """One commit upon the last one, and a new branch that names it. Raises BranchError."""
     repository.ask("check-ref-format", "--branch", name)
     if not repository.run("rev-parse", "--verify", "--quiet", f"refs/heads/{name}").returncode:
@@ -146,7 +150,7 @@ def make_branch(repository: Repository, chosen: Found, *, name: str, message: st
     return RewriteBranch(name=name, commit=commit, base=repository.base, files=tuple(files))
 
 
-def _contents(repository: Repository, chosen: Found) -> dict[str, bytes]:
+def _contents(repository: Repository, chosen: FoundAcceptances) -> dict[str, bytes]:
     by_file: dict[Path, list[Acceptance]] = {}
     for _, one in sorted(chosen, key=lambda pair: pair[1].accepted):
         by_file.setdefault(Path(one.path), []).append(one)

@@ -24,13 +24,13 @@ from kernel_lsp.records import (
     Holding,
     Program,
     Progress,
+    Report,
     Snapshot,
     Target,
     Workload,
 )
 from kernel_lsp.rewrite.kernels import harness
 
-Report = Callable[[Progress], None]
 Reopen = Callable[[Path, str, Target], tuple[Program, Workload] | None]
 """A recorded call of a target of this machine, by file, text and target; None: there is none."""
 STILL_FASTER = 1.0

@@ -16,7 +16,7 @@ from kernel_lsp.records import Json
 
 TABLES = (SessionRow, EventRow, ProposalRow, SourceRow, TrackerRow)
 """In an order in which nothing refers to what comes later."""
-Rows: TypeAlias = dict[type, list[Json]]
+RowsByTable: TypeAlias = dict[type, list[Json]]
 
 
 def insert(session: Session, table: Any, rows: list[Json], unique: list[str] | None = None) -> None:
@@ -26,12 +26,12 @@ def insert(session: Session, table: Any, rows: list[Json], unique: list[str] | N
         session.execute(dialect.insert(table).on_conflict_do_nothing(index_elements=unique), rows)
 
 
-def everything(session: Session) -> Rows:
+def everything(session: Session) -> RowsByTable:
     """All rows of a database, as values."""
     return {table: [_values(row) for row in session.scalars(select(table))] for table in TABLES}
 
 
-def put(session: Session, rows: Rows) -> None:
+def put(session: Session, rows: RowsByTable) -> None:
     """Write them. A session that has ended since stays ended."""
     insert(session, SessionRow, rows[SessionRow])
     for row in rows[SessionRow]:
@@ -48,7 +48,7 @@ def put(session: Session, rows: Rows) -> None:
         _put_tracker(session, row)
 
 
-def take_out(session: Session, rows: Rows) -> None:
+def take_out(session: Session, rows: RowsByTable) -> None:
     """Remove exactly these; what was written since stays. A session stays while something refers
     to it."""
     for table in (EventRow, ProposalRow, TrackerRow):

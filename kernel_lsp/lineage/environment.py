@@ -7,7 +7,7 @@ Not covered: the walk (walking.py).
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +20,10 @@ from kernel_lsp.pipeline import Pipeline, learning
 from kernel_lsp.pipeline.opened import Opened, open_target
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.silence import MAX_INTERPRETED
-from kernel_lsp.records import Job, Outcome, Progress, Snapshot, TargetKind, Workload
+from kernel_lsp.records import Job, Outcome, Report, Snapshot, TargetKind, Workload
 from kernel_lsp.rewrite.kernels import harness
 from kernel_lsp.skillbook import Skillbook
 
-Report = Callable[[Progress], None]
 INTERPRETER = "interpreter"
 
 

@@ -9,8 +9,9 @@ import ast
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.rewrite.kernels.blocks import passed_value
-from kernel_lsp.rewrite.kernels.source import Function, LauncherCall, find_assignments, names_in
+from kernel_lsp.rewrite.kernels.source import LauncherCall, find_assignments, names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Proof, proof
 
 OPTIONS = {"num_warps": 4, "num_stages": 3}
@@ -71,7 +72,7 @@ def range_of(loop: ast.For) -> ast.Call | None:
     )
 
 
-def blocks(function: Function) -> Iterator[list[ast.stmt]]:
+def blocks(function: FunctionNode) -> Iterator[list[ast.stmt]]:
     """Every list of statements in a function, the outermost first."""
     for node in ast.walk(function):
         for name in ("body", "orelse"):

@@ -21,7 +21,7 @@ from kernel_lsp.errors import EvaluationError, RewriteError
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest
 from kernel_lsp.library.store import now
 from kernel_lsp.lineage import catalog, kept
-from kernel_lsp.lineage.environment import INTERPRETER, Report, Setup
+from kernel_lsp.lineage.environment import INTERPRETER, Setup
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.presenter import lineages
 from kernel_lsp.records import (
@@ -34,6 +34,7 @@ from kernel_lsp.records import (
     LineageStep,
     Program,
     Progress,
+    Report,
     Site,
     Step,
 )

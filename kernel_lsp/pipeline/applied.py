@@ -29,12 +29,12 @@ from kernel_lsp.rewrite.kernels.operators import AutogradOperator, operator_of
 from kernel_lsp.rewrite.kernels.source import KernelSource
 from kernel_lsp.workloads.recorded import relative
 
-Found = tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]
+FoundWorkloads = tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]
 
 
 def workloads_of(
     snapshot: Snapshot, target: Target, launcher: str, found: Analysis, folder: str | None
-) -> Found | None:
+) -> FoundWorkloads | None:
     """None for a launcher that is no half of an autograd Function."""
     tree = parsing.parse_text(snapshot.text)
     operator = _operator(tree, launcher)
@@ -99,7 +99,7 @@ def _recorded_workloads(
 
 def _pragma_workloads(
     snapshot: Snapshot, target: Target, operator: AutogradOperator, folder: str | None
-) -> Iterator[Found]:
+) -> Iterator[FoundWorkloads]:
     """Above forward, then above the class."""
     file = parse(snapshot.text)
     assert not isinstance(file, ParseProblem)  # it has been analyzed
@@ -115,7 +115,7 @@ def _of_callers(
     applying: Sequence[tuple[ast.FunctionDef, list[ast.Call]]],
     found: Analysis,
     folder: str | None,
-) -> Iterator[Found]:
+) -> Iterator[FoundWorkloads]:
     """``applying``: functions of the file, with their calls of the operator."""
     for function, calls in applying:
         caller = analysis.find_target(found, function.name)

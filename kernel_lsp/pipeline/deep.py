@@ -22,8 +22,8 @@ from kernel_lsp.errors import BackboneError, SkillError
 from kernel_lsp.files import keep_newest
 from kernel_lsp.pipeline import learning
 from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened
-from kernel_lsp.pipeline.tournament import LANES, Report
-from kernel_lsp.pipeline.turns import Turn
+from kernel_lsp.pipeline.tournament import LANES
+from kernel_lsp.pipeline.turns import TakeTurn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.records import (
     Attempt,
@@ -37,6 +37,7 @@ from kernel_lsp.records import (
     Progress,
     Proposal,
     Proposer,
+    Report,
     SearchJudge,
     SearchJudgement,
     SearchMode,
@@ -85,7 +86,7 @@ async def run(
     seeds: Sequence[Proposal],
     settings: Settings,
     report: Report,
-    turn: Turn,
+    turn: TakeTurn,
 ) -> tuple[tuple[Proposal, ...], SearchSummary]:
     """What the search has found, best first, and its summary.
 
@@ -126,7 +127,7 @@ async def roll(
     settings: Settings,
     archive: MemoryArchive,
     model: OutsideModel,
-    turn: Turn,
+    turn: TakeTurn,
     report: Report = lambda progress: None,
 ) -> StopReason:
     """A job's deeper search with this model, attempt by attempt into ``archive``; what it teaches
@@ -149,7 +150,7 @@ class _Deep:
     plan: SearchPlan
     settings: Settings
     report: Report
-    turn: Turn
+    turn: TakeTurn
     archive: MemoryArchive
     outside: OutsideModel | None = None
     notes: list[str] = field(default_factory=list)

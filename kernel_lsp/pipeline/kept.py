@@ -27,7 +27,7 @@ from kernel_lsp.records import (
     WorkloadOrigin,
 )
 from kernel_lsp.snapshots import format, store
-from kernel_lsp.snapshots.store import ProgramRecording, Table
+from kernel_lsp.snapshots.store import ProgramRecording, StoreTable
 
 log = logging.getLogger(__name__)
 SETTINGS = {field.name for field in fields(Setting)}
@@ -96,12 +96,12 @@ def _is_believed(recording: ProgramRecording, data_dir: Path) -> bool:
     return True
 
 
-def _is_of(recording: ProgramRecording, way: Table, path: Path, qualname: str) -> bool:
+def _is_of(recording: ProgramRecording, way: StoreTable, path: Path, qualname: str) -> bool:
     return recording.qualname_of(way) == qualname and recording.path_of(way).resolve() == path
 
 
 def _read_call(
-    recording: ProgramRecording, way: Table, path: Path, program: Program
+    recording: ProgramRecording, way: StoreTable, path: Path, program: Program
 ) -> RecordedCall | None:
     """None without a snapshot, or for one of another version or that was damaged: slices are
     left."""
@@ -135,7 +135,7 @@ def _is_on_gpu(spec: dict[str, Any]) -> bool:
     return str(spec["device"]).startswith("cuda")
 
 
-def _argument_spec(argument: Table) -> ArgSpec:
+def _argument_spec(argument: StoreTable) -> ArgSpec:
     """For people to read: what is passed is in the snapshot."""
     shape, stride = argument.get("shape"), argument.get("stride")
     return ArgSpec(

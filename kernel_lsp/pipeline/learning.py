@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from kernel_lsp.records import (
     Origin,
     Progress,
     Proposal,
+    Report,
     Skill,
     SkillDraft,
     Standing,
@@ -46,7 +47,6 @@ from kernel_lsp.skillbook import Skillbook, conditions
 if TYPE_CHECKING:  # SQLAlchemy: jobs that learn nothing do not wait for it
     from kernel_lsp.journal import Journal
 
-Report = Callable[[Progress], None]
 KEPT = (EventKind.KEPT, EventKind.KEPT_COMMITTED)
 TAKEN_BACK = (EventKind.REVERTED, EventKind.DELETED)
 KEPT_EVENT, SEARCH_EVENT = "kept", "search"

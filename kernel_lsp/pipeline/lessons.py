@@ -38,6 +38,7 @@ from kernel_lsp.records import (
     LearnedSkill,
     Move,
     Progress,
+    Report,
     SearchJudgement,
     Standing,
     Verification,
@@ -48,7 +49,6 @@ from kernel_lsp.search.fitness import fitness
 if TYPE_CHECKING:
     from kernel_lsp.journal import Journal
 
-Report = Callable[[Progress], None]
 FOLDER, QUEUE, TRIED = "lessons", "queue", "tried.json"
 MAX_QUEUED = 200
 """The oldest go: a machine that is never idle must not collect for ever."""

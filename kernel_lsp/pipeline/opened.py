@@ -19,10 +19,10 @@ from kernel_lsp.models import GRAPH, StoredPolicy
 from kernel_lsp.pipeline import compiler
 from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.pipeline.prepare import PreparedJob
-from kernel_lsp.pipeline.tournament import Report, Tournament
-from kernel_lsp.process import Confinement, Limits
-from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch, Step
-from kernel_lsp.rewrite.client import Capture, Engine, Start
+from kernel_lsp.pipeline.tournament import Tournament
+from kernel_lsp.process import Confinement, Limits, StartChild
+from kernel_lsp.records import Json, Progress, Report, Site, Skill, SkillMatch, Step
+from kernel_lsp.rewrite.client import Capture, Engine
 from kernel_lsp.skillbook import Skillbook
 from kernel_lsp.snapshots import store
 
@@ -46,6 +46,19 @@ class JobBench:
     """The kind of what is optimized: a graph, or a Triton kernel."""
     policy: StoredPolicy | None = None
     """The trained policy that plans such a target; None: the rule does."""
+
+    def tournament(
+        self, prepared: PreparedJob, gate: Gate, settings: Settings, report: Report
+    ) -> Tournament:
+        """What judges the candidates of one target here."""
+        return Tournament(
+            prepared=prepared,
+            probe=self.probe,
+            device=self.device,
+            settings=settings,
+            judge=gate.evaluate,
+            report=report,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,14 +104,7 @@ async def open_target(
     )
     report(Progress(phase="capture", message=f"reading {prepared.target.qualname} with {how}"))
     gate.warm(bench.probe.python)
-    tournament = Tournament(
-        prepared=prepared,
-        probe=bench.probe,
-        device=bench.device,
-        settings=settings,
-        judge=gate.evaluate,
-        report=report,
-    )
+    tournament = bench.tournament(prepared, gate, settings, report)
     async with (
         gate.forks() as start,
         _expecting(tournament, gate) as give_up,
@@ -146,7 +152,7 @@ def _may_be_timed(site: Site, device: str) -> bool:
 
 @asynccontextmanager
 async def engine_of(
-    prepared: PreparedJob, bench: JobBench, settings: Settings, start: Start
+    prepared: PreparedJob, bench: JobBench, settings: Settings, start: StartChild
 ) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
     with scratch.folder("engine") as folder:

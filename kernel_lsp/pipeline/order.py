@@ -27,14 +27,14 @@ from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened, open_targe
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.pipeline.search import TargetSearch
-from kernel_lsp.pipeline.tournament import Report
-from kernel_lsp.pipeline.turns import Turn
+from kernel_lsp.pipeline.turns import TakeTurn
 from kernel_lsp.records import (
     Job,
     Offered,
     Outcome,
     Progress,
     Proposal,
+    Report,
     SearchBudget,
     SearchMode,
     SearchPlan,
@@ -102,7 +102,7 @@ class Pipeline:
         return tuple(path for path in found if path.is_absolute())
 
     async def optimize(
-        self, job: Job, report: Report = lambda progress: None, turn: Turn = turns.free
+        self, job: Job, report: Report = lambda progress: None, turn: TakeTurn = turns.free
     ) -> Outcome:
         """The main job: every candidate for one target, judged, best first.
 
@@ -155,7 +155,7 @@ class Pipeline:
         plan: SearchPlan | None,
         outcome: Outcome | None,
         report: Report,
-        turn: Turn,
+        turn: TakeTurn,
     ) -> Outcome:
         """``outcome``: what the quick search found before. Raises CaptureError."""
         job = prepared.job
@@ -185,7 +185,7 @@ class Pipeline:
         return replace(plan, archive=str(folder / f"turns-{self._key(prepared, bench)}.db"))
 
     async def _deeper(
-        self, one: Opened, plan: SearchPlan, quick: Outcome | None, report: Report, turn: Turn
+        self, one: Opened, plan: SearchPlan, quick: Outcome | None, report: Report, turn: TakeTurn
     ) -> Outcome:
         """The quick outcome with what a deeper search has found, best first."""
         # Archives and models: not for a job that needs neither.

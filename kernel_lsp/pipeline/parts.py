@@ -20,8 +20,7 @@ from kernel_lsp.evaluator import Gate
 from kernel_lsp.pipeline import kept
 from kernel_lsp.pipeline.opened import JobBench, engine_of
 from kernel_lsp.pipeline.prepare import PreparedJob, apply_candidate
-from kernel_lsp.pipeline.tournament import Report, Tournament
-from kernel_lsp.records import Candidate, Outcome, Progress, Proposal, TargetKind, rank
+from kernel_lsp.records import Candidate, Outcome, Progress, Proposal, Report, TargetKind, rank
 from kernel_lsp.rewrite import joining
 from kernel_lsp.rewrite.client import Surveyed
 
@@ -29,7 +28,7 @@ MAX_PARTS = 3
 """Parts of one module that are searched."""
 Optimize = Callable[[PreparedJob], Awaitable[Outcome]]
 """Search one part."""
-Judge = Callable[[Candidate], Awaitable[Proposal]]
+JudgeInFull = Callable[[Candidate], Awaitable[Proposal]]
 """Judge one candidate in full."""
 
 
@@ -77,19 +76,12 @@ async def outcome_of_parts(
     if not found:
         note = f"{whole.cause}; no run of its statements can be one graph"
         return Outcome(qualname=name, note=note, breaks=surveyed.breaks)
-    tournament = Tournament(
-        prepared=prepared,
-        probe=bench.probe,
-        device=bench.device,
-        settings=settings,
-        judge=gate.evaluate,
-        report=report,
-    )
+    tournament = bench.tournament(prepared, gate, settings, report)
     return await with_joined(prepared, _together(found, whole, surveyed), found, tournament.in_full)
 
 
 async def with_joined(
-    prepared: PreparedJob, best: Outcome, found: Sequence[Outcome], judge: Judge
+    prepared: PreparedJob, best: Outcome, found: Sequence[Outcome], judge: JudgeInFull
 ) -> Outcome:
     """``best``, with the rewrite that joins those of all parts that are faster, if that is better
     still. ``found``: the outcomes of all parts."""

@@ -24,8 +24,7 @@ from kernel_lsp.evaluator import Gate
 from kernel_lsp.models import GRAPH, KERNEL, PolicyStore, StoredPolicy
 from kernel_lsp.models.manifest import verify
 from kernel_lsp.pipeline.opened import JobBench, Opened
-from kernel_lsp.pipeline.tournament import Report
-from kernel_lsp.records import GraphView, Progress
+from kernel_lsp.records import GraphView, Progress, Report
 
 
 class Policies:

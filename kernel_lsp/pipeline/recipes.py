@@ -9,23 +9,28 @@ whether a recipe helps (library/, pipeline/skill_validation)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
-from kernel_lsp.agents.plan import MAX_CHAIN, Planner, Prefer, RankedPlan, rank_sites
+from kernel_lsp.agents.plan import (
+    MAX_CHAIN,
+    FindSites,
+    Planner,
+    Prefer,
+    RankedPlan,
+    rank_sites,
+)
 from kernel_lsp.agents.summary_rule import anchors
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.library.usage import PROPOSER
 from kernel_lsp.pipeline.opened import JobBench, Opened
-from kernel_lsp.records import ArgSpec, Candidate, Json, RecipeStep, Requirements, Site, Skill, Step
+from kernel_lsp.records import ArgSpec, Json, RecipeStep, Requirements, Site, Skill, Step
 from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
 
 MAX_LEARNED_PLANS = 2
 """Learned courses in one job, those that fit best by their words first: each takes a place of the
 budget."""
-Make = Callable[[Sequence[Step]], Awaitable[Candidate]]
-Look = Callable[[Sequence[Step]], Awaitable[tuple[Site, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +146,7 @@ def _is_meant(asked: RecipeStep, site: Site) -> bool:
 
 
 async def place(
-    recipe: Sequence[RecipeStep], sites: Sequence[Site], look: Look, *, triton: bool
+    recipe: Sequence[RecipeStep], sites: Sequence[Site], look: FindSites, *, triton: bool
 ) -> PlacedRecipe | None:
     """The recipe's steps at sites; None when one of them finds none."""
     chain, open_ = PlacedRecipe(sites=(), steps=()), tuple(sites)

@@ -44,7 +44,7 @@ from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
 OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[TunerClient]]
-Again = Callable[[RankedPlan, float | None], Awaitable[RankedPlan | None]]
+RankAgain = Callable[[RankedPlan, float | None], Awaitable[RankedPlan | None]]
 """What to try next, when a course's speedup over the original is known (None: it does not run)."""
 MAX_VARIANTS = {"cuda": 16, "cpu": 6}
 """In one comparison. On 16 cores as many Triton kernels compile in the time of two."""
@@ -95,7 +95,7 @@ class TargetSearch:
     budget: int
     compiling: Step | None = None
     """torch.compile of the target in its default mode; None where it does not apply."""
-    again: Again | None = None
+    again: RankAgain | None = None
     """A planner that learns from what was measured; asked once, after the first race."""
     _contestants: dict[str, Contestant] = field(default_factory=dict)
     """By the candidate's id."""

@@ -29,15 +29,17 @@ from kernel_lsp.records import (
     Evidence,
     Progress,
     Proposal,
+    Report,
     SearchJudgement,
     Verdict,
     rank,
 )
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
-Report = Callable[[Progress], None]
-Wanted = Callable[[], bool]
-Judge = Callable[[EvaluationRequest, Report, evidence.Keep, Wanted], Awaitable[Evaluation]]
+StillWanted = Callable[[], bool]
+JudgeRequest = Callable[
+    [EvaluationRequest, Report, evidence.Keep, StillWanted], Awaitable[Evaluation]
+]
 FULL, QUICK = EvaluationBudget(), EvaluationBudget(compile_s=0.0)
 PATIENCE = 4.0
 """In the background, where everybody else goes first, each step may take this many times longer."""
@@ -58,7 +60,7 @@ class Tournament:
     device: str
     """cuda or cpu."""
     settings: Settings
-    judge: Judge
+    judge: JudgeRequest
     """`Gate.evaluate`."""
     report: Report
 
@@ -109,7 +111,7 @@ class Tournament:
             await asyncio.gather(*lanes, return_exceptions=True)
         return [found[place] for place in sorted(found)]
 
-    async def in_full(self, candidate: Candidate, wanted: Wanted = lambda: True) -> Proposal:
+    async def in_full(self, candidate: Candidate, wanted: StillWanted = lambda: True) -> Proposal:
         """All trials, all baselines; announced when it is faster.
 
         Raises Withdrawn when it is not ``wanted`` any more by the time it would be timed.
@@ -123,7 +125,7 @@ class Tournament:
         return proposal
 
     async def judged(self, candidate: Candidate, *, full: bool) -> SearchJudgement:
-        """One verdict with what it rests on, for a search: a `Judge`. Announces nothing.
+        """One verdict with what it rests on, for a search: a `JudgeRequest`. Announces nothing.
 
         Raises EvaluationError when the target itself cannot be judged by.
         """
@@ -170,7 +172,7 @@ class Tournament:
             self.report(progress)
 
     async def _judge(
-        self, candidate: Candidate, budget: EvaluationBudget, wanted: Wanted = lambda: True
+        self, candidate: Candidate, budget: EvaluationBudget, wanted: StillWanted = lambda: True
     ) -> SearchJudgement:
         after = apply_candidate(self.prepared, candidate)
         if after is None:

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from kernel_lsp.records import Progress, Report
 
-Turn = Callable[[], AbstractAsyncContextManager[None]]
+TakeTurn = Callable[[], AbstractAsyncContextManager[None]]
 """``async with turn():`` around what measures."""
 LOCK_POLL_S = 0.5
 LET_GO_S = 20.0
@@ -81,7 +81,7 @@ class DeviceTurns:
 
 
 class SharedTurn:
-    """The turns of one job: a `Turn` that its lanes share."""
+    """The turns of one job: a `TakeTurn` that its lanes share."""
 
     def __init__(
         self, device: DeviceTurns, report: Report, clock: Callable[[], float] = time.monotonic

@@ -21,10 +21,10 @@ _GITLAB = {"hint": "info", "information": "info", "warning": "major", "error": "
 _PROBLEM = "KLX"
 """In place of a rule: what could not be checked."""
 
-Results = Iterable[tuple[str | Path, Analysis]]
+AnalyzedPaths = Iterable[tuple[str | Path, Analysis]]
 
 
-def findings_github(results: Results) -> str:
+def findings_github(results: AnalyzedPaths) -> str:
     """Workflow commands of GitHub Actions, one finding a line."""
     lines = []
     for path, analysis in results:
@@ -45,7 +45,7 @@ def findings_github(results: Results) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def findings_gitlab(results: Results) -> str:
+def findings_gitlab(results: AnalyzedPaths) -> str:
     """A Code Quality report: a list of issues, each with a fingerprint that stays while lines
     move."""
     issues: list[Json] = []
@@ -70,7 +70,7 @@ def findings_gitlab(results: Results) -> str:
     return json.dumps(issues, indent=2)
 
 
-def findings_junit(results: Results) -> str:
+def findings_junit(results: AnalyzedPaths) -> str:
     """A suite with one case per file; each finding, and each file that could not be checked, is a
     failure."""
     cases, failures, total = [], 0, 0

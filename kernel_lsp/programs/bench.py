@@ -33,7 +33,7 @@ from kernel_lsp.programs.measuring import (
 )
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.resuming import KeptRuns
-from kernel_lsp.programs.shares import Name, Shares
+from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Progress, Report
@@ -377,7 +377,7 @@ class ProgramBench:
         return replace(found, detail=f"{found.detail}; without dropout {without.detail}")
 
 
-def _clock(known: Clock, shares: Shares, modules: Collection[Name]) -> Clock:
+def _clock(known: Clock, shares: Shares, modules: Collection[ShareName]) -> Clock:
     """The clock, with roots and the repeated block as the profile shows them. Functions that the
     program calls itself are none: nothing waits for their instances."""
     roots = tuple(one for one in shares.roots() if one in modules) or known.roots

@@ -21,7 +21,7 @@ from kernel_lsp.patching import store
 from kernel_lsp.patching.making import PatchError
 from kernel_lsp.patching.store import Place
 from kernel_lsp.programs import whole
-from kernel_lsp.programs.shares import Name, Shares
+from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Snapshot
 from kernel_lsp.rewrite import edit
@@ -92,7 +92,7 @@ def without_last(
 
 
 def compile_outermost(
-    variant: ProgramVariant, root: Name, texts: Mapping[Path, str], mode: str | None
+    variant: ProgramVariant, root: ShareName, texts: Mapping[Path, str], mode: str | None
 ) -> ProgramVariant | None:
     """The same with a line that compiles the outermost module, where one place constructs it."""
     found = {}

@@ -33,7 +33,7 @@ from kernel_lsp.programs import composing, recording, targets
 from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
 from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.measuring import Agreement, MeasuredWays
-from kernel_lsp.programs.shares import Name, Shares
+from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Job, Progress, Report
@@ -263,7 +263,7 @@ def _function(recorded: ProgramRecording) -> tuple[str, str] | None:
     return (str(named[0]), str(named[1])) if named else None
 
 
-def _root_of(recorded: ProgramRecording) -> tuple[Name | None, Name | None]:
+def _root_of(recorded: ProgramRecording) -> tuple[ShareName | None, ShareName | None]:
     """The outermost module, and the one that is called several times at each of its calls."""
     modules = [way for way in recorded.ways if way.get("kind") == "module" and way.get("class")]
     if not modules:
@@ -282,11 +282,11 @@ def _root_of(recorded: ProgramRecording) -> tuple[Name | None, Name | None]:
     return _name(root), _name(block) if block else None
 
 
-def _is_trained(recorded: ProgramRecording, root: Name) -> bool:
+def _is_trained(recorded: ProgramRecording, root: ShareName) -> bool:
     """Of a recording that counted no steps: whether the module looks trained."""
     ways = [way for way in recorded.ways if way.get("class") and _name(way) == root]
     return any(way.get("training") and way["setting"].get("gradients") for way in ways)
 
 
-def _name(way: Mapping[str, Any]) -> Name:
+def _name(way: Mapping[str, Any]) -> ShareName:
     return str(way["module"]), str(way["class"])

@@ -68,7 +68,7 @@ def record(
 
 def _index(
     merged: MergedRecording, root: Path, program: str, command: Sequence[str]
-) -> store.Table:
+) -> store.StoreTable:
     return {
         "program": program,
         "root": str(root),

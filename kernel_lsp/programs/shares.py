@@ -12,7 +12,7 @@ from typing import Any
 
 from kernel_lsp.workloads.recorder.profiling import IN_OPTIMIZER
 
-Name = tuple[str, str]
+ShareName = tuple[str, str]
 """Module and qualified name of a class."""
 MIN_ROOT = 0.02
 """Share from which a module that the program calls itself is one of its roots."""
@@ -24,7 +24,7 @@ MIN_BUSY = 0.95
 class ShareRow:
     """Time that belongs to the same targets around each other."""
 
-    ranges: tuple[Name, ...]
+    ranges: tuple[ShareName, ...]
     """The outermost first; empty: no target's."""
     kind: str
     """forward, backward, optimizer or other."""
@@ -39,7 +39,7 @@ class Shares:
     """cuda: of its kernels. cpu: of operators."""
     total_us: float
     rows: tuple[ShareRow, ...]
-    calls: dict[tuple[Name, ...], int]
+    calls: dict[tuple[ShareName, ...], int]
     step_ms: float | None = None
     """Of an unprofiled step."""
 
@@ -64,7 +64,7 @@ class Shares:
             return None
         return min(1.0, self.total_us / 1000 / self.step_ms)
 
-    def of_target(self, name: Name) -> float:
+    def of_target(self, name: ShareName) -> float:
         """With all that it calls."""
         return self._share(row.us for row in self.rows if name in row.ranges)
 
@@ -83,11 +83,11 @@ class Shares:
         busy = self.busy
         return self.of_kind(IN_OPTIMIZER) >= share or (busy is not None and busy < MIN_BUSY)
 
-    def within(self, names: Collection[Name]) -> float:
+    def within(self, names: Collection[ShareName]) -> float:
         """What any of these targets holds."""
         return self._share(row.us for row in self.rows if not set(names).isdisjoint(row.ranges))
 
-    def alone(self, name: Name, others: Collection[Name]) -> float:
+    def alone(self, name: ShareName, others: Collection[ShareName]) -> float:
         """Without those of ``others`` that are called several times within it: repeated blocks,
         which are rewritten by themselves."""
         mine = self._calls(name)
@@ -98,13 +98,13 @@ class Shares:
             if name in row.ranges and repeated.isdisjoint(row.ranges[row.ranges.index(name) + 1 :])
         )
 
-    def roots(self) -> list[Name]:
+    def roots(self) -> list[ShareName]:
         """What the program calls itself and takes time, the most expensive first."""
         tops = {row.ranges[0] for row in self.rows if row.ranges}
         found = [(self.of_target(name), name) for name in tops if (name,) in self.calls]
         return [name for share, name in sorted(found, reverse=True) if share >= MIN_ROOT]
 
-    def repeated(self, root: Name, modules: Collection[Name]) -> Name | None:
+    def repeated(self, root: ShareName, modules: Collection[ShareName]) -> ShareName | None:
         """The module within the root that is called several times a step and holds the most
         time."""
         mine = self._calls(root)
@@ -112,20 +112,20 @@ class Shares:
         blocks = [name for name in inside.intersection(modules) if self._calls(name) >= 2 * mine]
         return max(blocks, key=self.of_target, default=None)
 
-    def is_within(self, name: Name, outer: Name) -> bool:
+    def is_within(self, name: ShareName, outer: ShareName) -> bool:
         """Whether all of its calls are made by the other's."""
         mine = [ranges for ranges in self.calls if ranges[-1] == name]
         return name != outer and bool(mine) and all(outer in ranges for ranges in mine)
 
-    def _calls(self, name: Name) -> int:
+    def _calls(self, name: ShareName) -> int:
         return sum(calls for ranges, calls in self.calls.items() if ranges[-1] == name)
 
     def _share(self, parts: Any) -> float:
         return sum(parts) / self.total_us if self.total_us else 0.0
 
 
-def _names(ranges: list[list[str]]) -> tuple[Name, ...]:
+def _names(ranges: list[list[str]]) -> tuple[ShareName, ...]:
     return tuple((module, qualname) for module, qualname in ranges)
 
 
-__all__ = ["IN_OPTIMIZER", "Name", "ShareRow", "Shares"]
+__all__ = ["IN_OPTIMIZER", "ShareName", "ShareRow", "Shares"]

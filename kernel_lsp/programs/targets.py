@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp.programs.shares import IN_OPTIMIZER, Name, Shares
+from kernel_lsp.programs.shares import IN_OPTIMIZER, ShareName, Shares
 from kernel_lsp.records import Outcome, Proposal, SourceEdit
 from kernel_lsp.snapshots.store import ProgramRecording
 
@@ -35,7 +35,7 @@ class ProgramTarget:
     why_not: str | None = None
 
     @property
-    def name(self) -> Name:
+    def name(self) -> ShareName:
         return self.module, self.qualname
 
     @property

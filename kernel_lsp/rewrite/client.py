@@ -10,10 +10,11 @@ program."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp import errors, phases, process, wire
+from kernel_lsp.process import StartChild
 from kernel_lsp.records import (
     ArgSpec,
     Break,
@@ -80,10 +81,6 @@ class Surveyed:
     """What can be, the largest first."""
 
 
-Start = Callable[..., Awaitable[process.Child]]
-"""Like `process.start`."""
-
-
 class Engine:
     """A confined child that captures and rewrites; start it lazily, always `close` it."""
 
@@ -94,7 +91,7 @@ class Engine:
         limits: process.Limits,
         confinement: process.Confinement | None,
         open_seconds: float = OPEN_SECONDS,
-        start: Start = process.start,
+        start: StartChild = process.start,
     ) -> None:
         """``start``: how its process comes to be; a fork of a warm one saves the imports (3 s)."""
         self._python, self._limits, self._confinement = python, limits, confinement

@@ -57,7 +57,7 @@ from kernel_lsp.rewrite.scripts import load_skills
 from kernel_lsp.rewrite.view import view_of
 
 Rewrites: TypeAlias = dict[str, ModuleType]
-Applied: TypeAlias = tuple[Graph, list[Proof], list[str]]
+AppliedGraph: TypeAlias = tuple[Graph, list[Proof], list[str]]
 """A graph after some steps, their proofs, what they did. Never changed once it is remembered."""
 MAX_PREFIXES = 200
 """Graphs after the first steps of a chain that are kept at once; a graph of 1000 nodes takes about
@@ -84,7 +84,7 @@ class EngineSession:
         self.hardware = hardware or devices.describe(device)
         self.graph = self._captured()
         self._other_batches: list[Graph] | None = None
-        self._prefixes: dict[tuple[int, str], Applied] = {}
+        self._prefixes: dict[tuple[int, str], AppliedGraph] = {}
         self._seen = MatchObserver()
         """What skills declined while the captured graph was matched."""
 
@@ -242,7 +242,7 @@ class EngineSession:
             require_same_sharing(made)
         return made, list(proofs), list(summaries)
 
-    def _applied(self, origin: Graph, steps: list[Step]) -> Applied:
+    def _applied(self, origin: Graph, steps: list[Step]) -> AppliedGraph:
         """The graph after the steps; remembered, because a chain grows by one step at a time."""
         if not steps:
             return origin, [], []

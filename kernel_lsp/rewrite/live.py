@@ -26,7 +26,7 @@ from kernel_lsp.rewrite.capture.answers import Answers
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.snapshots import making, sources
-from kernel_lsp.snapshots.opening import Spec, dtype_of, header_of, open_call
+from kernel_lsp.snapshots.opening import ValueSpec, dtype_of, header_of, open_call
 
 MAX_BYTES = 4 * 2**30
 """Parameters and arguments of a call that is run: activations come on top, and the machine is the
@@ -159,12 +159,12 @@ def _fake(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
     return made.requires_grad_() if tensor.requires_grad else made
 
 
-def _passed_values(tensor: torch.Tensor, spec: Spec) -> torch.Tensor:
+def _passed_values(tensor: torch.Tensor, spec: ValueSpec) -> torch.Tensor:
     """What was no leaf is none: the program may write into it."""
     return tensor.clone() if tensor.requires_grad and not spec["leaf"] else tensor
 
 
-def _bytes(specs: list[Spec]) -> int:
+def _bytes(specs: list[ValueSpec]) -> int:
     """Of the tensors, each storage once."""
     sizes: dict[int, int] = {}
     for spec in specs:

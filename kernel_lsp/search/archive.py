@@ -44,7 +44,7 @@ INSERT_EXCHANGE = "INSERT INTO exchanges VALUES (?, ?, ?)"
 INSERT_DRAFT = "INSERT INTO drafts VALUES (?, ?)"
 BEGUN, DONE = "begun", "done"
 REMEDY = "check the folder's permissions and free space; --archive names another file"
-Row = tuple[str, tuple[Any, ...]]
+ArchiveRow = tuple[str, tuple[Any, ...]]
 """A statement and its values."""
 
 
@@ -56,7 +56,7 @@ class SqliteArchive(MemoryArchive):
     ) -> None:
         super().__init__()
         self._database, self._lock = database, lock
-        self._unwritten: list[Row] = []
+        self._unwritten: list[ArchiveRow] = []
         self._problems = list(notes)
         try:
             self._load()
@@ -125,7 +125,7 @@ class SqliteArchive(MemoryArchive):
             self._database.close()
         self._lock.release()
 
-    def _write(self, rows: Sequence[Row]) -> None:
+    def _write(self, rows: Sequence[ArchiveRow]) -> None:
         self._unwritten.extend(rows)
         try:
             with _transaction(self._database):
@@ -171,7 +171,7 @@ class _UnusableArchive(Exception):
 
 def _exchange_rows(
     number: int, exchanges: Sequence[Exchange], drafts: Sequence[SkillDraft]
-) -> list[Row]:
+) -> list[ArchiveRow]:
     said = [(INSERT_EXCHANGE, (number, one.agent, wire.dumps(one))) for one in exchanges]
     return [*said, *((INSERT_DRAFT, (number, wire.dumps(one))) for one in drafts)]
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kernel_lsp.records import ArchiveCell, Attempt, Candidate, Cost, Exchange, SkillDraft
 from kernel_lsp.search import islands
 
-Clock = Callable[[], float]
+ReadClock = Callable[[], float]
 
 
 class MemoryArchive:
     """An `Archive` that forgets everything when it goes: for replays, and below the one on disk."""
 
-    def __init__(self, clock: Clock = time.monotonic, seed: int | None = None) -> None:
+    def __init__(self, clock: ReadClock = time.monotonic, seed: int | None = None) -> None:
         """``seed``: of all randomness in this search; None: drawn."""
         self._id = secrets.token_hex(6)
         self._seed = secrets.randbits(32) if seed is None else seed

@@ -50,7 +50,7 @@ MAX_LOST = 3
 not."""
 AT_ONCE = (StopReason.SECONDS, StopReason.GPU_SECONDS)
 """Reasons that do not wait for the judgements in progress."""
-Job = tuple[Attempt, Candidate]
+DraftedAttempt = tuple[Attempt, Candidate]
 
 
 class Recall(Protocol):
@@ -97,7 +97,7 @@ class SearchLoop:
     """What was lost on the way: cause and remedy."""
 
     def __post_init__(self) -> None:
-        self._queue: deque[Job] = deque()
+        self._queue: deque[DraftedAttempt] = deque()
         self._changed = Signal()
         self._drafting = asyncio.Lock()
         """The engine behind the quick proposers is one."""
@@ -133,7 +133,7 @@ class SearchLoop:
         assert self._reason is not None
         return self._reason
 
-    async def _left(self) -> list[Job]:
+    async def _left(self) -> list[DraftedAttempt]:
         """What an earlier run had begun, and quick verdicts that it did not come to judge in full.
 
         A full verdict may lie there that did not come into the archive: it was killed, or the disk
@@ -145,7 +145,7 @@ class SearchLoop:
         waiting = [job for job in self._quick_ones() if looks_better(job[0], leader)]
         return [*self.archive.unfinished, *waiting]
 
-    def _quick_ones(self) -> list[Job]:
+    def _quick_ones(self) -> list[DraftedAttempt]:
         return [
             (attempt, attempt.candidate)
             for attempt in self.archive.attempts
@@ -270,7 +270,7 @@ class SearchLoop:
             self._say(self.notes[-1])
         health.failures += 1
 
-    async def _quick(self) -> Job | None:
+    async def _quick(self) -> DraftedAttempt | None:
         """A candidate without a language model; None: nobody has one now."""
         async with self._drafting:
             for _ in range(MAX_DRAWS if self.moves else 0):
@@ -288,7 +288,9 @@ class SearchLoop:
                 return self.moves[move], tried, draft
         return None
 
-    def _noted(self, proposer: Proposer, context: Context, draft: ProposedDraft) -> Job | None:
+    def _noted(
+        self, proposer: Proposer, context: Context, draft: ProposedDraft
+    ) -> DraftedAttempt | None:
         """What is to be judged of a draft; one that is of no use is an attempt all the same."""
         attempt = attempts.begin_attempt(proposer.name, context, draft)
         said = draft.exchanges, draft.drafts

@@ -30,7 +30,7 @@ MAX_REFUSED = 12
 MAX_SITES = 6
 """Sites that are tried as a further step, the most promising first."""
 
-Order = Callable[[Sequence[str]], list[str]]
+OrderNames = Callable[[Sequence[str]], list[str]]
 """Skills, the most promising first (`SkillArms.order` for this target and device)."""
 
 
@@ -100,7 +100,7 @@ class ChainProposer:
     name = "chain/1"
     slow = False
 
-    def __init__(self, workshop: Workshop, order: Order, archive: Archive) -> None:
+    def __init__(self, workshop: Workshop, order: OrderNames, archive: Archive) -> None:
         self._workshop, self._order, self._archive = workshop, order, archive
         self._asked: set[str] = set()
 

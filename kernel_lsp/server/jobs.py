@@ -41,7 +41,7 @@ class JobKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Key:
+class JobKey:
     """One job of a target at a time, and beside it one search."""
 
     uri: str
@@ -62,8 +62,8 @@ class ServerJobs:
     def __init__(self, ls: KernelServer) -> None:
         self._ls = ls
         self.questions = Questions(ls)
-        self._running: dict[Key, asyncio.Task[Outcome | None]] = {}
-        self._background: dict[Key, str] = {}
+        self._running: dict[JobKey, asyncio.Task[Outcome | None]] = {}
+        self._background: dict[JobKey, str] = {}
         """Background jobs and the fingerprint each was started for."""
         self._tried: set[str] = set()
         self._retries = Retries(ls.spawn, self._try_again)
@@ -81,17 +81,17 @@ class ServerJobs:
 
     def start(self, uri: str, qualname: str) -> asyncio.Task[Outcome | None]:
         """Measure because the user asked; a second request joins the first."""
-        return self._start(Key(uri=uri, qualname=qualname), asked=True)
+        return self._start(JobKey(uri=uri, qualname=qualname), asked=True)
 
     def search(self, uri: str, qualname: str, plan: SearchPlan) -> asyncio.Task[Outcome | None]:
         """Go on where the quick search ends; a second request joins the first, whatever its
         plan."""
         return self._start(
-            Key(uri=uri, qualname=qualname, kind=JobKind.SEARCH), asked=True, plan=plan
+            JobKey(uri=uri, qualname=qualname, kind=JobKind.SEARCH), asked=True, plan=plan
         )
 
     def searching(self, uri: str, qualname: str) -> bool:
-        return Key(uri=uri, qualname=qualname, kind=JobKind.SEARCH) in self._running
+        return JobKey(uri=uri, qualname=qualname, kind=JobKind.SEARCH) in self._running
 
     def cancel(
         self, uri: str | None = None, qualname: str | None = None, kind: str | None = None
@@ -114,7 +114,7 @@ class ServerJobs:
         self._wait_for_rest()
 
     def _start(
-        self, key: Key, *, asked: bool, plan: SearchPlan | None = None
+        self, key: JobKey, *, asked: bool, plan: SearchPlan | None = None
     ) -> asyncio.Task[Outcome | None]:
         if asked and self._learning is not None:
             self._learning.cancel()
@@ -126,11 +126,11 @@ class ServerJobs:
             task.add_done_callback(lambda _: self._finished(key))
         return self._running[key]
 
-    def _running_for(self, key: Key) -> bool:
+    def _running_for(self, key: JobKey) -> bool:
         """Some job of the same target."""
         return any(other.matches(key.uri, key.qualname, None) for other in self._running)
 
-    def _finished(self, key: Key) -> None:
+    def _finished(self, key: JobKey) -> None:
         self._running.pop(key, None)
         self._background.pop(key, None)
         if not self._running_for(key):
@@ -139,7 +139,7 @@ class ServerJobs:
             self._ls.set_status(*self._rest)
         self._ls.republish(key.uri)
 
-    async def _run(self, key: Key, plan: SearchPlan | None, *, asked: bool) -> Outcome | None:
+    async def _run(self, key: JobKey, plan: SearchPlan | None, *, asked: bool) -> Outcome | None:
         ls, document = self._ls, self._ls.session.documents[key.uri]
         task = asyncio.current_task()
         assert task is not None
@@ -173,7 +173,7 @@ class ServerJobs:
             bar.end("stopped")
 
     async def _outcome(
-        self, job: Job, key: Key, fingerprint: str | None, bar: ProgressBar
+        self, job: Job, key: JobKey, fingerprint: str | None, bar: ProgressBar
     ) -> Outcome:
         ls = self._ls
 
@@ -200,7 +200,7 @@ class ServerJobs:
             found = await self._ls.off_loop(examine, document.snapshot)
         return next((t.fingerprint for t in found.targets if t.qualname == qualname), None)
 
-    def _failed(self, key: Key, error: KernelLspError, *, asked: bool) -> None:
+    def _failed(self, key: JobKey, error: KernelLspError, *, asked: bool) -> None:
         doing = "searched to the end" if key.kind is JobKind.SEARCH else "measured"
         text = f"{key.qualname} was not {doing}: {error}"
         self._rest = ("warning", text)
@@ -218,7 +218,7 @@ class ServerJobs:
             self._idle.cancel()
         self._idle = self._ls.spawn(self._when_idle())
 
-    def _later(self, key: Key) -> None:
+    def _later(self, key: JobKey) -> None:
         """The machine was too busy for a job that nobody waits for."""
         pause_s = self._retries.later(self._background[key])
         cut = f"{key.qualname} was not measured: the machine was too busy"
@@ -282,7 +282,7 @@ class ServerJobs:
             if uri not in self._ls.session.documents or not document.current:
                 return
             self._tried.add(target.fingerprint)
-            key = Key(uri=uri, qualname=target.qualname)
+            key = JobKey(uri=uri, qualname=target.qualname)
             self._background[key] = target.fingerprint
             task = self._start(key, asked=False)
             await asyncio.wait([task])  # when the user types again this wait ends, not the job
@@ -317,7 +317,7 @@ class ServerJobs:
         )
         raise ConsentRequired(cause, f"allow it with: kernel-lsp trust {folder}")
 
-    async def _allowed_origin(self, folder: str, key: Key) -> str | None:
+    async def _allowed_origin(self, folder: str, key: JobKey) -> str | None:
         """Where prompts of this job may go beyond this machine; asks, because somebody waits for
         the job."""
         try:

@@ -25,7 +25,7 @@ from kernel_lsp.session import Document
 MAX_FILES = 5_000
 """Of a workspace; who has more uses `kernel-lsp check`."""
 
-Report = (
+DiagnosticReport = (
     types.WorkspaceFullDocumentDiagnosticReport | types.WorkspaceUnchangedDocumentDiagnosticReport
 )
 
@@ -85,8 +85,8 @@ class Pulls:
                 return types.WorkspaceDiagnosticReport(items=reports)
             await self._changed.wait()
 
-    async def _reports(self, previous: dict[str, str]) -> list[Report]:
-        reports: dict[str, Report] = {}
+    async def _reports(self, previous: dict[str, str]) -> list[DiagnosticReport]:
+        reports: dict[str, DiagnosticReport] = {}
         for root in self._ls.roots():
             if not self._ls.settings(root).workspace_diagnostics:
                 continue
@@ -122,7 +122,7 @@ def result_id(items: Sequence[types.Diagnostic]) -> str:
     return hashlib.blake2b(repr(list(items)).encode(), digest_size=12).hexdigest()
 
 
-def _report(uri: str, items: Sequence[types.Diagnostic], previous: str | None) -> Report:
+def _report(uri: str, items: Sequence[types.Diagnostic], previous: str | None) -> DiagnosticReport:
     identity = result_id(items)
     if identity == previous:
         return types.WorkspaceUnchangedDocumentDiagnosticReport(uri=uri, result_id=identity)

@@ -27,11 +27,11 @@ FUNCTIONS = {"match": 1, "preconditions": 2, "apply": 3}
 BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 """Fields of a statement (or of what belongs to one) that hold statements."""
 
-Found = tuple[str, str, str]
+FieldProblem = tuple[str, str, str]
 """Field, cause, remedy."""
 
 
-def check(path: Path) -> tuple[Found, ...]:
+def check(path: Path) -> tuple[FieldProblem, ...]:
     """What is wrong with a rewrite.py."""
     try:
         return _check(foreign.read_bytes(path, most=MAX_BYTES), str(path))
@@ -40,7 +40,7 @@ def check(path: Path) -> tuple[Found, ...]:
 
 
 @functools.lru_cache(maxsize=512)  # a library is read anew for each job, and seldom another one
-def _check(source: bytes, filename: str) -> tuple[Found, ...]:
+def _check(source: bytes, filename: str) -> tuple[FieldProblem, ...]:
     try:
         tree = parsing.parse(source, filename=filename)
     except SyntaxError as error:
@@ -50,9 +50,9 @@ def _check(source: bytes, filename: str) -> tuple[Found, ...]:
     return (*_check_functions(tree), *_check_parameters(tree), *_check_imports(tree))
 
 
-def _check_functions(tree: ast.Module) -> list[Found]:
+def _check_functions(tree: ast.Module) -> list[FieldProblem]:
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    found: list[Found] = []
+    found: list[FieldProblem] = []
     for name, count in FUNCTIONS.items():
         arguments = ("graph", "match", "parameters")[:count]
         remedy = f"define `def {name}({', '.join(arguments)})` at the top level"
@@ -72,7 +72,7 @@ def _accepts(arguments: ast.arguments, count: int) -> bool:
     )
 
 
-def _check_parameters(tree: ast.Module) -> list[Found]:
+def _check_parameters(tree: ast.Module) -> list[FieldProblem]:
     if "parameters" in _top_level_names(tree):
         return []
     return [
@@ -89,10 +89,10 @@ def _top_level_names(tree: ast.Module) -> set[str]:
     return functions | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def _check_imports(tree: ast.Module) -> list[Found]:
+def _check_imports(tree: ast.Module) -> list[FieldProblem]:
     """Only the rewrite engine: it is the part of kernel-lsp that exists in the project's
     interpreter."""
-    found: list[Found] = []
+    found: list[FieldProblem] = []
     for node in _statements(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

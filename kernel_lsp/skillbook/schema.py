@@ -24,10 +24,10 @@ from kernel_lsp.records import Json, RecipeStep, Requirements
 MAX_STEPS = 12
 """As the planner's longest chain."""
 Device = Literal["cuda", "cpu"]
-Layout = Literal["contiguous", "channels_last", "strided"]
+LayoutName = Literal["contiguous", "channels_last", "strided"]
 Words = list[Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}\z")]]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\z")]
-Version = Annotated[str, Field(pattern=r"^\d+(\.\d+){0,3}\z")]
+SkillName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\z")]
+SkillVersion = Annotated[str, Field(pattern=r"^\d+(\.\d+){0,3}\z")]
 Whole = Annotated[StrictInt, Field(ge=0)]
 
 REMEDIES = {
@@ -35,7 +35,7 @@ REMEDIES = {
     "device": f"use one of {', '.join(get_args(Device))}",
     "architectures": "write e.g. `[sm_90]`",
     "dtypes": "write e.g. `[float32, bfloat16]`",
-    "layouts": f"use {', '.join(get_args(Layout))}, in a list",
+    "layouts": f"use {', '.join(get_args(LayoutName))}, in a list",
     "ranks": "write e.g. `{least: 2, most: 4}`",
     "elements": "write e.g. `{least: 1024, most: 65536}`",
     "multiple": "write e.g. `multiple: 16`",
@@ -70,18 +70,18 @@ class _RequirementsSchema(_SkillSchema):
     device: Device | None = None
     architectures: Words = []
     dtypes: Words = []
-    layouts: list[Layout] = []
+    layouts: list[LayoutName] = []
     ranks: _BoundsSchema | None = None
     elements: _BoundsSchema | None = None
     multiple: Annotated[StrictInt, Field(ge=1)] | None = None
-    torch: Version | None = None
-    triton: Version | None = None
-    planned: list[Name] = []
-    unplanned: list[Name] = []
+    torch: SkillVersion | None = None
+    triton: SkillVersion | None = None
+    planned: list[SkillName] = []
+    unplanned: list[SkillName] = []
 
 
 class _StepSchema(_SkillSchema):
-    skill: Name
+    skill: SkillName
     covers: Words = []
     parameters: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr] = {}
     every: StrictBool = False

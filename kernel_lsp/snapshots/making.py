@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.snapshots.opening import Spec, dtype_of
+from kernel_lsp.snapshots.opening import ValueSpec, dtype_of
 
 ALIGNED_ELEMENTS = 64
 """Offsets into a storage travel modulo this many elements: what matters is alignment."""
@@ -29,10 +29,10 @@ class Drawn:
     def device(self, name: str) -> torch.device:
         return torch.device(self.place) if name.startswith("cuda") else torch.device(name)
 
-    def make(self, place: int, spec: Spec, room: torch.Tensor | None) -> torch.Tensor:
+    def make(self, place: int, spec: ValueSpec, room: torch.Tensor | None) -> torch.Tensor:
         return make_strided(spec, self._dtype(spec), room, self.device(spec["device"]))
 
-    def fill(self, tensor: torch.Tensor, spec: Spec, values: torch.Tensor | None) -> None:
+    def fill(self, tensor: torch.Tensor, spec: ValueSpec, values: torch.Tensor | None) -> None:
         core = one_of_each(tensor)
         if values is not None:
             core.copy_(one_of_each(values.as_strided(tensor.shape, _strides_of(values, tensor))))
@@ -40,7 +40,7 @@ class Drawn:
             generator = torch.Generator(tensor.device).manual_seed(self._seed + spec["storage"])
             core.copy_(draw_values(spec, core, generator))
 
-    def _dtype(self, spec: Spec) -> torch.dtype:
+    def _dtype(self, spec: ValueSpec) -> torch.dtype:
         dtype = dtype_of(spec)
         if not self._widened:
             return dtype
@@ -54,7 +54,7 @@ class Drawn:
 
 
 def make_strided(
-    spec: Spec, dtype: torch.dtype, room: torch.Tensor | None, device: torch.device
+    spec: ValueSpec, dtype: torch.dtype, room: torch.Tensor | None, device: torch.device
 ) -> torch.Tensor:
     """An empty tensor of the recorded shape, strides and alignment; in ``room``, where it shares
     memory."""
@@ -89,7 +89,7 @@ def _strides_of(values: torch.Tensor, like: torch.Tensor) -> tuple[int, ...]:
     return tuple(0 if b == 0 else a for a, b in zip(values.stride(), like.stride(), strict=True))
 
 
-def draw_values(spec: Spec, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def draw_values(spec: ValueSpec, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Numbers with the recorded range, mean, spread and share of zeros, in the shape of
     ``like``."""
     if not (like.is_floating_point() or like.is_complex()):

@@ -33,7 +33,7 @@ from kernel_lsp.files import read_source
 from kernel_lsp.records import Arguments, Home
 from kernel_lsp.snapshots import format, remaking, replaying, script, sources
 
-Spec = dict[str, Any]
+ValueSpec = dict[str, Any]
 CLOUDPICKLE = "_kernel_lsp_cloudpickle"
 """The name under which the recorder had loaded it: pickles of functions ask for it."""
 SCRIPT = "kernel_lsp_script"
@@ -42,12 +42,12 @@ SCRIPT = "kernel_lsp_script"
 class TensorMaker(Protocol):
     """Makes the tensors of a call."""
 
-    def make(self, place: int, spec: Spec, room: torch.Tensor | None) -> torch.Tensor:
+    def make(self, place: int, spec: ValueSpec, room: torch.Tensor | None) -> torch.Tensor:
         """The tensor of this number; ``room``: the memory that it shares with others, None: its
         own."""
         ...
 
-    def fill(self, tensor: torch.Tensor, spec: Spec, values: torch.Tensor | None) -> None:
+    def fill(self, tensor: torch.Tensor, spec: ValueSpec, values: torch.Tensor | None) -> None:
         """Give it numbers; ``values``: those that were kept, in its shape."""
         ...
 
@@ -62,7 +62,7 @@ class OpenedCall:
 
     target: Any
     """What is called: a module's instance, or a function."""
-    specs: tuple[Spec, ...]
+    specs: tuple[ValueSpec, ...]
     """Of the tensors that come with the arguments, in the order of :meth:`bind`."""
     tensors: tuple[torch.Tensor, ...]
     """Those tensors as the maker made them."""
@@ -79,7 +79,9 @@ class OpenedCall:
     def bind(self, tensors: Sequence[torch.Tensor]) -> Arguments:
         """Positional and named arguments of one call, around these tensors."""
         given = {**self._state, **dict(zip(self._places, tensors, strict=True))}
-        unpickler = _Arguments(self._arguments, given.__getitem__, self._maker, self._script)
+        unpickler = _ArgumentsUnpickler(
+            self._arguments, given.__getitem__, self._maker, self._script
+        )
         unpickler.memo = dict(self._memo)  # type: ignore[attr-defined]
         args, kwargs = unpickler.load()
         return list(args), dict(kwargs)
@@ -106,7 +108,7 @@ def open_call(home: Home, source: str, maker: TensorMaker, *, live: bool = False
     target = _load(unpickler, "the object that is called")
     state, memo = dict(tensors.made), unpickler.memo.copy()
     arguments = contents.parts["arguments"]
-    first = _Arguments(arguments, tensors.get, maker, program)
+    first = _ArgumentsUnpickler(arguments, tensors.get, maker, program)
     first.memo = dict(memo)  # type: ignore[attr-defined]
     _load(first, "its arguments")
     places = tuple(place for place in tensors.made if place not in state)
@@ -287,7 +289,7 @@ class _OpenedTensors:
         """``objects``: of the program, by the keys of their stand-ins."""
         self.maker, self.objects = maker, objects
         self.made: dict[int, torch.Tensor] = {}
-        self._specs: list[Spec] = contents.header["tensors"]
+        self._specs: list[ValueSpec] = contents.header["tensors"]
         self._blobs = contents.parts
         self._rooms: dict[int, torch.Tensor] = {}
         self._extents = _extents(self._specs)
@@ -301,7 +303,7 @@ class _OpenedTensors:
             self.made[place] = _restore_kind(made, spec)
         return self.made[place]
 
-    def _room(self, spec: Spec) -> torch.Tensor | None:
+    def _room(self, spec: ValueSpec) -> torch.Tensor | None:
         """Bytes for every tensor of one storage, where several share it."""
         count, size = self._extents[spec["storage"]]
         if count < 2:
@@ -311,7 +313,7 @@ class _OpenedTensors:
             self._rooms[spec["storage"]] = torch.empty(size, dtype=torch.uint8, device=device)
         return self._rooms[spec["storage"]]
 
-    def _values(self, spec: Spec) -> torch.Tensor | None:
+    def _values(self, spec: ValueSpec) -> torch.Tensor | None:
         if "blob" not in spec:
             return None
         raw = bytearray(zlib.decompress(self._blobs[spec["blob"]]))
@@ -328,7 +330,7 @@ class _OpenedTensors:
         return flat.reshape(shape).expand(spec["shape"])
 
 
-def dtype_of(spec: Spec) -> torch.dtype:
+def dtype_of(spec: ValueSpec) -> torch.dtype:
     """Raises SnapshotError for a dtype that this torch does not have."""
     dtype = getattr(torch, spec["dtype"], None)
     if not isinstance(dtype, torch.dtype):
@@ -338,7 +340,7 @@ def dtype_of(spec: Spec) -> torch.dtype:
     return dtype
 
 
-def _extents(specs: Sequence[Spec]) -> dict[int, tuple[int, int]]:
+def _extents(specs: Sequence[ValueSpec]) -> dict[int, tuple[int, int]]:
     """Storage -> how many tensors lie in it, and the bytes from its start to the last of them."""
     found: dict[int, tuple[int, int]] = {}
     for spec in specs:
@@ -347,7 +349,7 @@ def _extents(specs: Sequence[Spec]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _end(spec: Spec) -> int:
+def _end(spec: ValueSpec) -> int:
     """Bytes from the start of its storage to its end."""
     if 0 in spec["shape"]:
         return 0
@@ -355,7 +357,7 @@ def _end(spec: Spec) -> int:
     return int((spec["offset"] + last + 1) * dtype_of(spec).itemsize)
 
 
-def _restore_kind(made: torch.Tensor, spec: Spec) -> torch.Tensor:
+def _restore_kind(made: torch.Tensor, spec: ValueSpec) -> torch.Tensor:
     """As the program's was: a parameter, a buffer, with the program's own attributes."""
     needs = bool(spec["requires_grad"])
     if spec["class"] == "parameter":
@@ -413,7 +415,7 @@ class _Unpickler(_Named, pickle.Unpickler):
     pass
 
 
-class _Arguments(_Named, pickle._Unpickler):
+class _ArgumentsUnpickler(_Named, pickle._Unpickler):
     """For the second of two pickles, whose memo goes on from the first's. In Python, because C's
     Unpickler forgets how long a memo is that it was given (3.11 to 3.14); 0.3 ms for the arguments
     of a decoder layer."""

@@ -29,7 +29,7 @@ from kernel_lsp.records import Home
 FOLDER = "recordings"
 FORMAT = 1
 MAX_BYTES = 2 * 2**30
-Table = dict[str, Any]
+StoreTable = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,33 +43,33 @@ class ProgramRecording:
     created: str
     command: tuple[str, ...]
     elapsed_s: float
-    seen: tuple[Table, ...]
+    seen: tuple[StoreTable, ...]
     """target, kind, calls, share, mean_us: one for each target, what takes most of the time first.
     A target is ``path::qualname``, its path absolute for installed packages, else from the
     root."""
-    ways: tuple[Table, ...]
+    ways: tuple[StoreTable, ...]
     """The same with arguments, setting and snapshot: one for each way of calling a target."""
     devices: tuple[str, ...] = ()
-    profile: Table = field(default_factory=dict)
+    profile: StoreTable = field(default_factory=dict)
     """What the profiled step took; empty: none was profiled."""
-    steps: Table = field(default_factory=dict)
+    steps: StoreTable = field(default_factory=dict)
     """What its steps may be (workloads/recorder/limit.py); empty: it was recorded before that was
     looked at."""
     files: tuple[str, ...] = ()
     """That it read, outside of its workspace and of Python's own folders."""
 
-    def snapshot(self, way: Table) -> Path | None:
+    def snapshot(self, way: StoreTable) -> Path | None:
         """The file of a way's call; None where none was kept."""
         name = way.get("snapshot")
         plain = isinstance(name, str) and name == Path(name).name
         path = self.folder / "calls" / name if plain and isinstance(name, str) else None
         return path if path is not None and path.is_file() else None
 
-    def path_of(self, entry: Table) -> Path:
+    def path_of(self, entry: StoreTable) -> Path:
         """The file of an entry's target."""
         return Path(self.root) / str(entry["target"]).partition("::")[0]
 
-    def qualname_of(self, entry: Table) -> str:
+    def qualname_of(self, entry: StoreTable) -> str:
         return str(entry["target"]).partition("::")[2]
 
 
@@ -118,7 +118,7 @@ def begin(data_dir: Path, root: Path, program: str) -> Path:
     return folder
 
 
-def finish(folder: Path, table: Table) -> None:
+def finish(folder: Path, table: StoreTable) -> None:
     """Write the index; from now on this is the program's recording. Raises WorkloadError."""
     try:
         replace_file(folder / "index.json", json.dumps({**table, "format": FORMAT}).encode())

@@ -35,7 +35,7 @@ LOCK = 0x6B6C7465
 MAX_TUNING = 20_000
 MAX_PARAMETERS = 2_000
 """Characters of one site's parameters."""
-Row = Mapping[str, Any]
+RegistryRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -310,7 +310,7 @@ class Registry:
 
     # --- parts ---------------------------------------------------------------------------------
 
-    def _rows(self, query: str, **values: Any) -> list[Row]:
+    def _rows(self, query: str, **values: Any) -> list[RegistryRow]:
         return self._run(lambda c: [dict(row) for row in c.execute(text(query), values).mappings()])
 
     def _run(self, work: Callable[[Connection], T]) -> T:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernel_lsp.workloads.values import SHORT_DTYPES
 
-Table = dict[str, Any]
+WorkloadTable = dict[str, Any]
 NUMBERS = ("calls", "timed", "seconds")
 KEPT = ("snapshot", "not_kept")
 """What says where the call of a way was kept: one process's is as good as another's."""
@@ -28,19 +28,19 @@ class MergedRecording:
     processes: int
     elapsed_s: float
     devices: tuple[str, ...]
-    versions: Table
+    versions: WorkloadTable
     notes: tuple[str, ...]
-    seen: list[Table]
+    seen: list[WorkloadTable]
     """target, kind, calls, share, mean_us: one per target."""
-    ways: list[Table]
+    ways: list[WorkloadTable]
     """The same with the arguments: one per way of calling a target."""
-    steps: Table = field(default_factory=dict)
+    steps: WorkloadTable = field(default_factory=dict)
     """What its steps may be (recorder/limit.py), of the process that has most of them."""
     files: tuple[str, ...] = ()
     """That its processes read (recorder/reading.py)."""
 
 
-def merge(parts: Sequence[Table], program: str) -> MergedRecording:
+def merge(parts: Sequence[WorkloadTable], program: str) -> MergedRecording:
     elapsed = sum(float(part["elapsed_s"]) for part in parts)
     targets: dict[tuple[str, str], _MergedTarget] = {}
     for part in parts:
@@ -69,11 +69,11 @@ def merge(parts: Sequence[Table], program: str) -> MergedRecording:
     )
 
 
-def _files(parts: Sequence[Table]) -> tuple[str, ...]:
+def _files(parts: Sequence[WorkloadTable]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(file for part in parts for file in part.get("files", ())))
 
 
-def _count_steps(steps: Table) -> tuple[int, int, int]:
+def _count_steps(steps: WorkloadTable) -> tuple[int, int, int]:
     trained = sum(int(one["steps"]) for one in steps.get("optimizers", ()))
     return int(steps.get("marked", 0)), trained, int(steps.get("batches", 0))
 
@@ -81,9 +81,9 @@ def _count_steps(steps: Table) -> tuple[int, int, int]:
 @dataclass(slots=True)
 class _MergedTarget:
     calls: int = 0
-    ways: dict[str, Table] = field(default_factory=dict)
+    ways: dict[str, WorkloadTable] = field(default_factory=dict)
 
-    def add(self, site: Table) -> None:
+    def add(self, site: WorkloadTable) -> None:
         self.calls += int(site["calls"])
         for way in site["ways"]:
             key = json.dumps(_kind_of(way), sort_keys=True)
@@ -91,7 +91,7 @@ class _MergedTarget:
             self.ways[key] = dict(way) if known is None else _both(known, way)
 
 
-def _kind_of(way: Table) -> Table:
+def _kind_of(way: WorkloadTable) -> WorkloadTable:
     """A way without its numbers."""
     arguments = [
         {name: value for name, value in one.items() if name not in ("values", "alignment")}
@@ -102,7 +102,7 @@ def _kind_of(way: Table) -> Table:
     return {**rest, "arguments": arguments}
 
 
-def _both(one: Table, other: Table) -> Table:
+def _both(one: WorkloadTable, other: WorkloadTable) -> WorkloadTable:
     arguments = [
         _argument(*pair) for pair in zip(one["arguments"], other["arguments"], strict=True)
     ]
@@ -117,7 +117,7 @@ def _both(one: Table, other: Table) -> Table:
     }
 
 
-def _argument(one: Table, other: Table) -> Table:
+def _argument(one: WorkloadTable, other: WorkloadTable) -> WorkloadTable:
     found = dict(one)
     if "alignment" in one and "alignment" in other:
         found["alignment"] = min(one["alignment"], other["alignment"])
@@ -125,8 +125,8 @@ def _argument(one: Table, other: Table) -> Table:
     return found | ({"values": _values(seen)} if seen else {})
 
 
-def _values(seen: list[Table]) -> Table:
-    found: Table = {
+def _values(seen: list[WorkloadTable]) -> WorkloadTable:
+    found: WorkloadTable = {
         "finite": all(values["finite"] for values in seen),
         "zeros": round(sum(values["zeros"] for values in seen) / len(seen), 1),
     }
@@ -136,17 +136,17 @@ def _values(seen: list[Table]) -> Table:
     return found
 
 
-def _seconds(way: Table) -> float | None:
+def _seconds(way: WorkloadTable) -> float | None:
     return way["calls"] * way["seconds"] / way["timed"] if way["timed"] else None
 
 
-def _number_way(entry: Table, way: Table, elapsed_s: float) -> Table:
+def _number_way(entry: WorkloadTable, way: WorkloadTable, elapsed_s: float) -> WorkloadTable:
     seconds = _seconds(way)
     record = {name: value for name, value in entry.items() if name not in NUMBERS}
     return record | _numbers(max(1, round(way["calls"])), way["calls"], seconds, elapsed_s)
 
 
-def _seen_table(key: tuple[str, str], found: _MergedTarget, elapsed_s: float) -> Table:
+def _seen_table(key: tuple[str, str], found: _MergedTarget, elapsed_s: float) -> WorkloadTable:
     times = [
         (way["calls"], seconds)
         for way in found.ways.values()
@@ -163,8 +163,8 @@ def _seen_table(key: tuple[str, str], found: _MergedTarget, elapsed_s: float) ->
     )
 
 
-def _numbers(count: int, calls: float, seconds: float | None, elapsed_s: float) -> Table:
-    record: Table = {"calls": count}
+def _numbers(count: int, calls: float, seconds: float | None, elapsed_s: float) -> WorkloadTable:
+    record: WorkloadTable = {"calls": count}
     if seconds is not None and calls:
         record["mean_us"] = _round_digits(1e6 * seconds / calls)
         if elapsed_s > 0:
@@ -177,11 +177,11 @@ def _round_digits(number: float) -> float:
     return float(f"{number:.3g}")
 
 
-def _rank(entry: Table) -> tuple[float, int, str]:
+def _rank(entry: WorkloadTable) -> tuple[float, int, str]:
     return -entry.get("share", 0.0), -entry["calls"], entry["target"]
 
 
-def _name(program: str, way: Table) -> str:
+def _name(program: str, way: WorkloadTable) -> str:
     """What tells one way from the others at a glance; the same when it is recorded again."""
     words = [program]
     if "training" in way:
@@ -189,7 +189,7 @@ def _name(program: str, way: Table) -> str:
     return " ".join([*words, *_shapes(way["arguments"])])
 
 
-def _shapes(arguments: Iterable[Table]) -> list[str]:
+def _shapes(arguments: Iterable[WorkloadTable]) -> list[str]:
     found = [
         f"{SHORT_NAMES.get(one['dtype'], one['dtype'])}[{','.join(map(str, one['shape']))}]"
         for one in arguments

@@ -15,7 +15,7 @@ import tomlkit
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.files import replace_file
-from kernel_lsp.workloads.merging import MergedRecording, Table
+from kernel_lsp.workloads.merging import MergedRecording, WorkloadTable
 from kernel_lsp.workloads.tables import FORMAT
 
 MAX_BYTES = 256 * 1024
@@ -60,12 +60,12 @@ def write(path: Path, merged: MergedRecording, program: str, created: str) -> in
     return len(own) - len(ways)
 
 
-def is_own(entry: Table) -> bool:
+def is_own(entry: WorkloadTable) -> bool:
     """Whether the entry's target is a file of the workspace."""
     return not Path(entry["target"]).is_absolute()
 
 
-def _few(ways: list[Table]) -> list[Table]:
+def _few(ways: list[WorkloadTable]) -> list[WorkloadTable]:
     """Of each target the first few."""
     counts: Counter[str] = Counter()
     kept = []
@@ -77,7 +77,7 @@ def _few(ways: list[Table]) -> list[Table]:
 
 
 def _text(merged: MergedRecording, ways: list[str], program: str, created: str) -> str:
-    about: Table = {
+    about: WorkloadTable = {
         "format": FORMAT,
         "program": program,
         "created": created,
@@ -93,7 +93,7 @@ def _text(merged: MergedRecording, ways: list[str], program: str, created: str) 
     return HEADER + "\n".join([*parts, *ways])
 
 
-def _texts_of(ways: list[Table]) -> Iterator[str]:
+def _texts_of(ways: list[WorkloadTable]) -> Iterator[str]:
     """As many as the file may have room for: each takes a millisecond."""
     size = 0
     for way in ways:
@@ -103,11 +103,11 @@ def _texts_of(ways: list[Table]) -> Iterator[str]:
         yield text
 
 
-def _entry(kind: str, table: Table) -> str:
+def _entry(kind: str, table: WorkloadTable) -> str:
     return tomlkit.dumps({kind: [table]})
 
 
-def _way(way: Table) -> Table:
+def _way(way: WorkloadTable) -> WorkloadTable:
     """One line per argument."""
     inputs = "arguments" if way["kind"] == "launch" else "inputs"
     lists = {"init": way.get("init"), inputs: way["arguments"]}
@@ -117,7 +117,7 @@ def _way(way: Table) -> Table:
     return table | {name: row.multiline(bool(row)) for name, row in rows.items()}
 
 
-def _table(values: Table) -> Table:
+def _table(values: WorkloadTable) -> WorkloadTable:
     kept = {name: value for name, value in values.items() if value is not None and value != []}
     return {name: _in_line(value) for name, value in kept.items()}
 

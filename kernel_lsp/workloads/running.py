@@ -26,7 +26,7 @@ from typing import Any
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workloads import recording_file
-from kernel_lsp.workloads.merging import MergedRecording, Table, merge
+from kernel_lsp.workloads.merging import MergedRecording, WorkloadTable, merge
 from kernel_lsp.workloads.recorder import spool
 from kernel_lsp.workloads.tables import FOLDER
 
@@ -215,7 +215,7 @@ def _write_recording(root: Path, folder: Path, program: str, out: Path, status: 
     return Recorded(status=status, path=out, merged=merged, left_out=left_out)
 
 
-def _parts(folder: Path) -> Iterator[Table]:
+def _parts(folder: Path) -> Iterator[WorkloadTable]:
     """What each process has written last. A part is replaced in one step, so it is whole or not
     there."""
     for path in sorted(folder.glob("*.json")):

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.terms import Atom, TermReader, Terms, add_terms, key
+from kernel_lsp.rewrite.kernels.terms import Atom, TermCounts, TermReader, add_terms, key
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 AGAIN, ONCE = "again", "once"
@@ -85,10 +85,10 @@ def _is_block_of_one(kernel: Kernel, atoms: Collection[Atom]) -> bool:
     return len(tensors) == 1 and "other" not in kinds and "arange" in kinds
 
 
-def _in_any_loop(address: Terms) -> str:
+def _in_any_loop(address: TermCounts) -> str:
     """One text for addresses that differ in the loop alone, as those of two passes over a row
     do."""
-    alike: Terms = {}
+    alike: TermCounts = {}
     for product, count in address.items():
         alike = add_terms(
             alike,

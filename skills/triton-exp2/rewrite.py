@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kernel_lsp.rewrite.kernels.places import ahead
-from kernel_lsp.rewrite.kernels.source import Function, find_calls
+from kernel_lsp.rewrite.kernels.source import FunctionNode, find_calls
 from kernel_lsp.rewrite.kernels.terms import only_shapes
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
@@ -74,7 +74,7 @@ def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> 
 # --- what carries the factor -------------------------------------------------------------------
 
 
-def _exponents(function: Function) -> list[ast.Call]:
+def _exponents(function: FunctionNode) -> list[ast.Call]:
     """Of differences alone, not inside one another."""
     return [call for call in find_calls(function, "exp") if len(call.args) == 1 and _sides(call)]
 
@@ -165,7 +165,7 @@ def _dots(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and node in find_calls(node, "dot")
 
 
-def _values(function: Function, name: str) -> Iterator[ast.expr | None]:
+def _values(function: FunctionNode, name: str) -> Iterator[ast.expr | None]:
     """What a name is set to; None where that is not one plain assignment."""
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
@@ -173,5 +173,5 @@ def _values(function: Function, name: str) -> Iterator[ast.expr | None]:
             yield plain[0].value if plain else None
 
 
-def _assignments(function: Function) -> list[ast.Assign]:
+def _assignments(function: FunctionNode) -> list[ast.Assign]:
     return [node for node in ast.walk(function) if isinstance(node, ast.Assign)]

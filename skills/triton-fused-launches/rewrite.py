@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.launch_pair import Side, side_of
-from kernel_lsp.rewrite.kernels.source import Function, find_calls, names_in, only_value, operand
+from kernel_lsp.rewrite.kernels.source import (
+    FunctionNode,
+    find_calls,
+    names_in,
+    only_value,
+    operand,
+)
 from kernel_lsp.rewrite.kernels.values import LANEWISE
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
@@ -300,11 +306,11 @@ def _tensor_of(first: Side, second: Side) -> tuple[str, ast.Expr] | None:
     return None
 
 
-def _is_constexpr(function: Function, name: str) -> bool:
+def _is_constexpr(function: FunctionNode, name: str) -> bool:
     return any(a.arg == name and a.annotation is not None for a in function.args.args)
 
 
-def _used_names(function: Function) -> set[str]:
+def _used_names(function: FunctionNode) -> set[str]:
     return {n for s in function.body for n in names_in(s)}
 
 
@@ -312,7 +318,7 @@ def _unused_name(wanted: str, taken: set[str]) -> str:
     return next(n for n in (wanted, *(f"{wanted}_{i}" for i in range(2, 1000))) if n not in taken)
 
 
-def _is_plain_name(function: Function, statement: ast.stmt) -> bool:
+def _is_plain_name(function: FunctionNode, statement: ast.stmt) -> bool:
     """A plain assignment of a name that has no other value."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)]):
@@ -320,7 +326,7 @@ def _is_plain_name(function: Function, statement: ast.stmt) -> bool:
     return False
 
 
-def _strange(function: Function) -> list[str]:
+def _strange(function: FunctionNode) -> list[str]:
     """What is no statement in a straight line, or mixes lanes."""
     found = []
     for statement in function.body:
@@ -346,7 +352,7 @@ def _harmless(statement: ast.stmt) -> bool:
     return False
 
 
-def _is_settled(launcher: Function, found: NeighboringLaunches) -> bool:
+def _is_settled(launcher: FunctionNode, found: NeighboringLaunches) -> bool:
     """No name that the launches pass is set again, and neither kernel changes a parameter."""
     for side in (found.first, found.second):
         if any(
@@ -357,7 +363,7 @@ def _is_settled(launcher: Function, found: NeighboringLaunches) -> bool:
     return launchers.steady(launcher, names)
 
 
-def _names(function: Function) -> list[ast.Name]:
+def _names(function: FunctionNode) -> list[ast.Name]:
     return [n for n in ast.walk(function) if isinstance(n, ast.Name)]
 
 
@@ -384,7 +390,7 @@ def _is_accessed_elsewhere(first: Side, store: ast.Call, name: str) -> bool:
     return named or any(name in first.tensors([c]) for c in accesses)
 
 
-def _apart(launcher: Function, found: NeighboringLaunches, pointer: str) -> bool:
+def _apart(launcher: FunctionNode, found: NeighboringLaunches, pointer: str) -> bool:
     if not launchers.allocates(launcher, found.tensor):
         return False
     second, written = found.second, found.first.tensors(found.first.stores())
@@ -406,20 +412,20 @@ def _stores_in_place(side: Side, name: str, pointer: str) -> bool:
 
 
 def _lies_apart(
-    launcher: Function, found: NeighboringLaunches, name: str, others: Iterable[str]
+    launcher: FunctionNode, found: NeighboringLaunches, name: str, others: Iterable[str]
 ) -> bool:
     """A tensor of the second meets none of these of the first."""
     own = found.second.passed[name]
     return all(launchers.apart(launcher, own, found.first.passed[other]) for other in others)
 
 
-def _is_needed(launcher: Function, found: NeighboringLaunches) -> bool:
+def _is_needed(launcher: FunctionNode, found: NeighboringLaunches) -> bool:
     """Something but the two launches reads the tensor's values."""
     inside = {id(n) for side in (found.first, found.second) for n in ast.walk(side.call)}
     return any(id(n) not in inside for n in _values_of(launcher, found.tensor))
 
 
-def _values_of(launcher: Function, name: str) -> list[ast.Name]:
+def _values_of(launcher: FunctionNode, name: str) -> list[ast.Name]:
     """Uses of a tensor that are not about its sizes or dtype."""
     about: set[int] = set()
     for node in ast.walk(launcher):
@@ -436,7 +442,9 @@ def _values_of(launcher: Function, name: str) -> list[ast.Name]:
     return [n for n in found if isinstance(n.ctx, ast.Load) and id(n) not in about]
 
 
-def _is_mentioned(launcher: Function, found: NeighboringLaunches, added: Mapping[str, str]) -> bool:
+def _is_mentioned(
+    launcher: FunctionNode, found: NeighboringLaunches, added: Mapping[str, str]
+) -> bool:
     """Its size or dtype is asked for in what stays of the launcher."""
     gone = [e for name, e in found.second.passed.items() if name not in added]
     out = {id(n) for e in gone for n in ast.walk(e)} | {

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from kernel_lsp.rewrite.kernels import launch_constants
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
 from kernel_lsp.rewrite.kernels.source import find_calls
-from kernel_lsp.rewrite.kernels.terms import Atom, TermReader, Terms, add_terms, bounds
+from kernel_lsp.rewrite.kernels.terms import Atom, TermCounts, TermReader, add_terms, bounds
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 KNOWN = 16
@@ -135,7 +135,7 @@ def _steps(
                 yield product, count
 
 
-def _ends(reader: TermReader, access: ast.Call, lanes: list[Atom]) -> list[Terms]:
+def _ends(reader: TermReader, access: ast.Call, lanes: list[Atom]) -> list[TermCounts]:
     """What the mask compares the lanes with."""
     return [terms for terms in _compared(reader, access) if any((one,) in terms for one in lanes)]
 
@@ -144,13 +144,13 @@ def _has_pointer(kernel: Kernel, product: tuple[Atom, ...]) -> bool:
     return any(one.key in kernel.pointers() for one in product)
 
 
-def _remainders(address: Terms) -> list[ast.BinOp]:
+def _remainders(address: TermCounts) -> list[ast.BinOp]:
     """The ``a % b`` that are added to an address as they are."""
     alone = [product[0].node for product in address if len(product) == 1]
     return [n for n in alone if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
 
 
-def _compared(reader: TermReader, access: ast.Call) -> list[Terms]:
+def _compared(reader: TermReader, access: ast.Call) -> list[TermCounts]:
     """Left minus right of every comparison that the access depends on."""
     masks = [n for n in _reached_nodes(reader, access) if isinstance(n, ast.Compare)]
     return [
@@ -165,12 +165,12 @@ def _is_lane_index(product: tuple[Atom, ...], modulo: Sequence[ast.BinOp]) -> bo
     return len(product) == 1 and (product[0].kind == "arange" or product[0].node in modulo)
 
 
-def _address(kernel: Kernel, reader: TermReader, access: ast.Call) -> Terms:
+def _address(kernel: Kernel, reader: TermReader, access: ast.Call) -> TermCounts:
     """Without factors that are 1 in this workload; of a pointer that moves, all that is added to
     it."""
     if not access.args:
         return {}
-    node, found = access.args[0], Terms()
+    node, found = access.args[0], TermCounts()
     ones = {name for name, value in kernel.launched[0].arguments.items() if value == 1}
     unknown = any(_is_unknown(product) for product in reader.terms(node))
     for value in _moves(reader, node) if unknown else [node]:

@@ -13,7 +13,7 @@ from kernel_lsp.rewrite.kernels import launch_constants, terms
 from kernel_lsp.rewrite.kernels.blocks import passed_value
 from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.launch_constants import Constant
-from kernel_lsp.rewrite.kernels.terms import Atom, TermReader, Terms
+from kernel_lsp.rewrite.kernels.terms import Atom, TermCounts, TermReader
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Launched, Proof, proof
 
 EVEN, WHOLE = "is a multiple of", "is at least"
@@ -106,10 +106,10 @@ class _Lanes:
     """A comparison of ``start + arange(0, block)`` with an extent."""
 
     compare: ast.Compare
-    start: Terms
-    extent: Terms
+    start: TermCounts
+    extent: TermCounts
     extent_name: str
-    block: Terms
+    block: TermCounts
     block_name: str
 
 
@@ -138,7 +138,7 @@ def _lanes_of(kernel: Kernel, reader: TermReader, node: ast.Compare) -> Iterator
             yield _Lanes(node, start, {product: 1}, product[0].key, block, name)
 
 
-def _find_lane(below: Terms) -> tuple[Atom, ...] | None:
+def _find_lane(below: TermCounts) -> tuple[Atom, ...] | None:
     """The one ``arange`` of a sum, which stands in it alone and once."""
     lanes = [product for product in below if any(a.kind == "arange" for a in product)]
     if len(lanes) == 1 and below[lanes[0]] == 1 and len(lanes[0]) == 1:
@@ -154,7 +154,7 @@ def _fact(kernel: Kernel, reader: TermReader, lanes: _Lanes) -> Fact | None:
     return Fact(lanes.compare, lanes.extent_name, name, EVEN, why) if why else None
 
 
-def _block_name(kernel: Kernel, block: Terms) -> str | None:
+def _block_name(kernel: Kernel, block: TermCounts) -> str | None:
     one = terms.atom(block)
     if one is not None and one.kind == "name" and one.key in kernel.source.constexprs():
         return one.key
@@ -175,7 +175,7 @@ def _starts_blocks(kernel: Kernel, reader: TermReader, lanes: _Lanes) -> str | N
 
 def _starts_at(lanes: _Lanes, one: Atom, *, by_block: bool) -> bool:
     """The start is this number, or its multiple by the block."""
-    number: Terms = {(one,): 1}
+    number: TermCounts = {(one,): 1}
     return lanes.start == (terms.multiply_terms(number, lanes.block) if by_block else number)
 
 
@@ -194,7 +194,7 @@ def _loop_starts_blocks(reader: TermReader, lanes: _Lanes, one: Atom) -> str | N
     return None
 
 
-def _is_step(step: Terms | None, block: Terms) -> bool:
+def _is_step(step: TermCounts | None, block: TermCounts) -> bool:
     """A positive number of blocks."""
     if step is None or not terms.divides(block, step):
         return False
@@ -205,7 +205,7 @@ def _is_step(step: Terms | None, block: Terms) -> bool:
     )
 
 
-def _is_cdiv(reader: TermReader, end: Terms, extent: Terms, block: Terms) -> bool:
+def _is_cdiv(reader: TermReader, end: TermCounts, extent: TermCounts, block: TermCounts) -> bool:
     one = terms.atom(end)
     return (
         one is not None
@@ -217,7 +217,7 @@ def _is_cdiv(reader: TermReader, end: Terms, extent: Terms, block: Terms) -> boo
 # --- in the launcher -------------------------------------------------------------------------
 
 
-def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
+def _grid_is(kernel: Kernel, axis: int, extent: TermCounts, block: str) -> bool:
     """The grid's axis is ``cdiv(extent, block)`` of what the launch passes for both."""
     launch, grid, plain = kernel.source.launches()[0], grid_of(kernel), TermReader(kernel.launcher)
     values = {
@@ -231,7 +231,7 @@ def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
         grid, at = grid.body, launch.call
     (one,) = (a for product in extent for a in product)
     size = passed_value(kernel, one.key)
-    given: Terms | None = {(): int(block)} if block.isdecimal() else values.get(block)
+    given: TermCounts | None = {(): int(block)} if block.isdecimal() else values.get(block)
     if (
         not isinstance(grid, ast.Tuple | ast.List)
         or axis >= len(grid.elts)

@@ -14,7 +14,7 @@ from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.grids import OF_LOOP
 from kernel_lsp.rewrite.kernels.row_loops import Looped, accumulations, find_loop, once, values_of
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in
-from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, Place, PointerArguments
+from kernel_lsp.rewrite.kernels.values import REDUCTIONS, KernelValues, LoadPlace, PointerArguments
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 LONGEST = 16384
@@ -174,7 +174,7 @@ def _launch(kernel: Kernel, found: Looped, flag: str, warps: object) -> None:
 
 def _repeated_loads(values: KernelValues) -> list[PointerArguments]:
     """Loads beyond the first of one place, nothing having been stored there in between."""
-    seen: set[Place] = set()
+    seen: set[LoadPlace] = set()
     found = []
     for access in values.accesses:
         if access.kind == "load" and not values.uniform(access.pointer):
@@ -207,7 +207,9 @@ def _in_order(kernel: Kernel, found: Looped, values: KernelValues) -> bool:
 # --- the loops as a straight line ----------------------------------------------------------------
 
 
-def _flat(kernel: Kernel, found: Looped, values: KernelValues, repeated: set[Place]) -> list[str]:
+def _flat(
+    kernel: Kernel, found: Looped, values: KernelValues, repeated: set[LoadPlace]
+) -> list[str]:
     """The statements from the first loop to the last, each loop's body once, from column 0 on."""
     first, last = (found.body.index(found.loops[i]) for i in (0, -1))
     for statement in found.body[:first]:
@@ -239,7 +241,7 @@ class _Reused(ast.NodeTransformer):
     """``start`` is 0, and what a name holds already is not loaded again."""
 
     def __init__(
-        self, kernel: Kernel, values: KernelValues, starts: set[str], repeated: set[Place]
+        self, kernel: Kernel, values: KernelValues, starts: set[str], repeated: set[LoadPlace]
     ) -> None:
         self.kernel, self.values, self.starts, self.repeated = kernel, values, starts, repeated
         self.lines: list[str] = []

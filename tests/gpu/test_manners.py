@@ -17,12 +17,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator.gate import Gate, Report  # noqa: E402
+from kernel_lsp.evaluator.gate import Gate  # noqa: E402
 from kernel_lsp.evaluator.sharing import nvml  # noqa: E402
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, Disturbed, SharingRules  # noqa: E402
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighborhood  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
-from kernel_lsp.records import EvalStatus, Evaluation, Progress  # noqa: E402
+from kernel_lsp.records import EvalStatus, Evaluation, Progress, Report  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
+from kernel_lsp.records import Json
 from trainer.policies import models
 
 FORMAT = 1
@@ -39,7 +40,6 @@ MANIFEST, WEIGHTS, STATE, TENSORS = (
     "trainer.safetensors",
 )
 _NAME = re.compile(r"step-(\d{8})")
-Json = dict[str, Any]
 
 
 class CheckpointError(KernelLspError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from trainer.data.records import Human, ModelTurn, TurnOutcome, TurnStatus
 
-Terms = dict[str, float]
+RewardTerms = dict[str, float]
 """Name -> weighted part; the reward is their sum."""
 
 
@@ -41,7 +41,7 @@ class JudgedTurn:
     human: Human | None = None
 
 
-Reward = Callable[[JudgedTurn], Terms | None]
+Reward = Callable[[JudgedTurn], RewardTerms | None]
 
 
 def judge_turn(turn: ModelTurn, parent: ModelTurn | None = None) -> JudgedTurn | None:
@@ -80,7 +80,7 @@ def _speedup(outcome: TurnOutcome | None) -> float | None:
 # --- published -----------------------------------------------------------------------------------
 
 
-def davinci(found: JudgedTurn, cap: float = 6.0) -> Terms | None:
+def davinci(found: JudgedTurn, cap: float = 6.0) -> RewardTerms | None:
     """r = 0.5 C + 0.5 min(s, U) C + 0.5 PR C with U = 6; failures and decoys 0.
 
     daVinci-kernel (arXiv 2606.16497, released code). There is no lower limit of s: a right
@@ -89,7 +89,7 @@ def davinci(found: JudgedTurn, cap: float = 6.0) -> Terms | None:
     return _halves(found, cap, 0.5)
 
 
-def dr_kernel(found: JudgedTurn, cap: float = 3.0) -> Terms | None:
+def dr_kernel(found: JudgedTurn, cap: float = 3.0) -> RewardTerms | None:
     """r = C + C min(s, 3) + C PR; failures and decoys 0.
 
     Dr. Kernel (arXiv 2602.05885). Its released code has half of it, which no advantage with a
@@ -98,7 +98,7 @@ def dr_kernel(found: JudgedTurn, cap: float = 3.0) -> Terms | None:
     return _halves(found, cap, 1.0)
 
 
-def _halves(found: JudgedTurn, cap: float, weight: float) -> Terms | None:
+def _halves(found: JudgedTurn, cap: float, weight: float) -> RewardTerms | None:
     if not found.correct:
         return {"correct": 0.0, "speed": 0.0, "coverage": 0.0}
     if found.speedup is None or found.coverage is None:
@@ -107,14 +107,14 @@ def _halves(found: JudgedTurn, cap: float, weight: float) -> Terms | None:
     return {"correct": weight, "speed": weight * speed, "coverage": weight * found.coverage}
 
 
-def kevin(found: JudgedTurn) -> Terms | None:
+def kevin(found: JudgedTurn) -> RewardTerms | None:
     """S = 0.3 C + C s, without an upper limit; failures 0. Kevin (arXiv 2507.11948)."""
     if not found.correct:
         return {"correct": 0.0, "speed": 0.0}
     return None if found.speedup is None else {"correct": 0.3, "speed": found.speedup}
 
 
-def parent_relative(found: JudgedTurn) -> Terms | None:
+def parent_relative(found: JudgedTurn) -> RewardTerms | None:
     """r = C s / s_parent. Kernel-Smith (arXiv 2603.28342).
 
     Without a parent that was right, the target itself is the parent (s_parent = 1).
@@ -124,7 +124,7 @@ def parent_relative(found: JudgedTurn) -> Terms | None:
     return None if found.speedup is None else {"speed": found.speedup / (found.parent or 1.0)}
 
 
-def milestone(found: JudgedTurn, by: float = 1.05) -> Terms | None:
+def milestone(found: JudgedTurn, by: float = 1.05) -> RewardTerms | None:
     """-1 failed, 1 right, 2 more than 5 % faster than eager, 3 also than torch.compile.
 
     CUDA Agent (arXiv 2602.24286). Our speedups are lower bounds. Faster than eager and never
@@ -156,7 +156,7 @@ never beats a fast one. Reverted is the opposite."""
 RIGHT, SLOWEST, CAP = 0.5, -0.5, 6.0
 
 
-def bound(found: JudgedTurn) -> Terms | None:
+def bound(found: JudgedTurn) -> RewardTerms | None:
     """r = 0.5 C + C clip(ln l, -0.5, ln 6) + h: what may be claimed, and what a person made of it.
 
     l: lower confidence bound of the speedup over the best baseline that took part. The logarithm
@@ -184,7 +184,7 @@ REWARDS: dict[str, Reward] = {
 }
 
 
-def total(terms: Terms) -> float:
+def total(terms: RewardTerms) -> float:
     return sum(terms.values())
 
 

@@ -66,7 +66,7 @@ BATCH = 500
 MAX_SHARE, MIN_CONTRIBUTORS = 0.25, 3
 """Of what people did, that one contributor's may be; from so many contributors on."""
 TOO_LOUD = "its contributor's word counts for a quarter of all already: what was done is left out"
-Place = tuple[str, str, str]
+CodePlace = tuple[str, str, str]
 """Proposal, folder, path: the key of a row."""
 
 
@@ -93,7 +93,7 @@ class Logged:
 class Journals:
     """What some journals say, before it is put together."""
 
-    logged: dict[Place, Logged] = field(default_factory=dict)
+    logged: dict[CodePlace, Logged] = field(default_factory=dict)
     """By proposal, folder (whoever's it is) and path: a file and a server may have the same
     rows."""
     searches: dict[str, Permission] = field(default_factory=dict)
@@ -222,7 +222,7 @@ def _proposals(
     humans, texts = _humans(connection), _sources(connection)
     for row in connection.execution_options(yield_per=BATCH).execute(_query(present)).mappings():
         tally.read += 1
-        place: Place = row["id"], row["folder"], row["path"]
+        place: CodePlace = row["id"], row["folder"], row["path"]
         permission = grant.permission(row.get("training"), bool(row["keep_source"]), name)
         if isinstance(permission, str):
             tally.skip(permission, row["id"])
@@ -276,10 +276,10 @@ def _search(body: str) -> str | None:
         return None
 
 
-def _humans(connection: Connection) -> dict[Place, list[str]]:
+def _humans(connection: Connection) -> dict[CodePlace, list[str]]:
     """Kinds of events of each proposal, oldest first."""
     columns = (EventRow.proposal, EventRow.folder, EventRow.path, EventRow.kind)
-    found: dict[Place, list[str]] = defaultdict(list)
+    found: dict[CodePlace, list[str]] = defaultdict(list)
     for proposal, folder, path, kind in connection.execute(
         select(*columns).order_by(EventRow.time, EventRow.id)
     ):
@@ -297,8 +297,8 @@ def _offered(connection: Connection) -> dict[str, Offered]:
     return found
 
 
-def _sources(connection: Connection) -> dict[Place, dict[str, str]]:
-    found: dict[Place, dict[str, str]] = defaultdict(dict)
+def _sources(connection: Connection) -> dict[CodePlace, dict[str, str]]:
+    found: dict[CodePlace, dict[str, str]] = defaultdict(dict)
     columns = (
         SourceRow.proposal,
         SourceRow.folder,

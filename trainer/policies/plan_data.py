@@ -37,7 +37,7 @@ from trainer.data.reading import Grant
 from trainer.data.records import Tally, Trajectory, TurnOutcome, TurnStatus
 from trainer.policies import ruling
 from trainer.policies.plan_dialogs import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
-from trainer.policies.ruling import Places
+from trainer.policies.ruling import PlanPlaces
 from trainer.tasks import tables, task_suites
 from trainer.tasks.spaces import RACE_SCATTER
 
@@ -243,7 +243,7 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
     return _json(replace(shown, plans=tuple(kept))), tally
 
 
-def _plans(trajectory: Trajectory, first: Places) -> list[MeasuredPlan]:
+def _plans(trajectory: Trajectory, first: PlanPlaces) -> list[MeasuredPlan]:
     """Only what was judged: a failure is a lesson, what could not be judged is none. What the rule
     suggests first comes first, where it was measured; else what it suggested then."""
     found = [

@@ -12,7 +12,7 @@ from typing import Any
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.records import Candidate, Site, Step, Viewed
 
-Places = tuple[tuple[str, str], ...]
+PlanPlaces = tuple[tuple[str, str], ...]
 """(skill, site) of each step."""
 
 
@@ -37,11 +37,11 @@ class InProcess:
         return made
 
 
-def places(steps: Sequence[Step]) -> Places:
+def places(steps: Sequence[Step]) -> PlanPlaces:
     return tuple((step.skill, step.site) for step in steps)
 
 
-async def first(session: Any, sites: Sequence[Site]) -> Places:
+async def first(session: Any, sites: Sequence[Site]) -> PlanPlaces:
     """Of a GPU's first course; empty where nothing applies. ``sites``: the captured program's."""
     engine = InProcess(session)
     planner = Planner(engine.make, engine.look, weigh=engine.weigh)

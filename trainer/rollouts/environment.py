@@ -193,7 +193,7 @@ class RewardedEpisode:
             moment=moment,
         )
 
-    def _terms(self, turn: ModelTurn) -> rewards.Terms | None:
+    def _terms(self, turn: ModelTurn) -> rewards.RewardTerms | None:
         found = rewards.judge_turn(turn)
         return None if found is None else self.reward(found)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from trainer.algorithms.training import TrainingRun
 
-Rolled = tuple[list[Example], dict[str, float]]
+RolledExamples = tuple[list[Example], dict[str, float]]
 
 
 class RolloutTasks(Protocol):
@@ -54,7 +54,7 @@ class RolloutTasks(Protocol):
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None: ...
 
-    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> RolledExamples:
         """Rows and metrics of one step."""
 
     def measured(self, rl: Rl) -> dict[str, float]:
@@ -97,7 +97,7 @@ class TableTasks:
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
         self._sampler.refresh(weights, version)
 
-    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> RolledExamples:
         world = self._worlds[0]
         if self._parents:
             drawn = random.Random(seed).sample(self._parents, min(rl.tasks, len(self._parents)))
@@ -158,7 +158,7 @@ class DialogTasks:
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
         pass
 
-    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> RolledExamples:
         draw, orders = random.Random(seed), self._recipe.world.orders
         tasks = draw.sample(self._tasks, min(rl.tasks, len(self._tasks)))
         tasks = [

@@ -21,10 +21,11 @@ from typing import Any
 
 from kernel_lsp.agents.tools import APPLY, MAX_SELECTED, SELECT, UPDATE
 from kernel_lsp.records import Json, Message, Role, Step, ToolCall
+from kernel_lsp.search.space import Point
 from trainer.data.records import TurnOutcome
 from trainer.rollouts.generation import MAX_CHOICES, Ask
 from trainer.rollouts.parents import StoredParent
-from trainer.tasks.spaces import Point, RecordedSpace
+from trainer.tasks.spaces import RecordedSpace
 
 OFFERED = 6
 """Skills that are recalled for a task: its own, filled up with others."""

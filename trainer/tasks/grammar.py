@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Layout = Literal["rows", "tokens", "maps"]
+TaskLayout = Literal["rows", "tokens", "maps"]
 """(n, features), (batch, length, features) or (batch, channels, space...)."""
 
 TINY_CHANNELS, TINY_ODD, TINY_BATCH, TINY_SPACE = 16, 9, 4, 16
@@ -33,7 +33,7 @@ class TaskDraft:
     init: list[str] = field(default_factory=list)
     forward: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
-    layout: Layout = "rows"
+    layout: TaskLayout = "rows"
     shape: tuple[int, ...] = ()
     kept: tuple[int, ...] | None = None
     """Shape of ``kept``, an earlier value that a residual may use."""
@@ -106,7 +106,7 @@ class TaskDraft:
         self.forward += lines
         return True
 
-    def set(self, *shape: int, layout: Layout | None = None) -> None:
+    def set(self, *shape: int, layout: TaskLayout | None = None) -> None:
         self.shape = shape
         self.layout = layout or self.layout
 

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 from trainer.tasks.grammar import STARTS, TaskDraft
 
 T = TypeVar("T")
-Move: TypeAlias = Callable[[TaskDraft], bool]
+DraftMove: TypeAlias = Callable[[TaskDraft], bool]
 """Appends lines. False: it does not fit here, and nothing was drawn or appended."""
 
 # --- anchors: what costs most --------------------------------------------------------------------
@@ -324,7 +324,7 @@ def total(d: TaskDraft) -> bool:
     return d.say(f"h = {d.rng.choice(forms)}")
 
 
-MOVES: tuple[tuple[Move, int], ...] = (
+MOVES: tuple[tuple[DraftMove, int], ...] = (
     (linear, 5), (convolution, 7), (gated, 2), (stacked, 1), (activation, 12), (number, 5),
     (affine, 5),
     (clamped, 4), (keep, 4), (residual, 6), (norm, 6), (softmax, 3), (reduced, 3), (pooled, 4),

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Interval, Json, Step
+from kernel_lsp.search.space import Point
 from trainer.data.records import Tally, TurnOutcome, TurnStatus
 
 RACE_SCATTER = 1.03
@@ -34,10 +35,6 @@ class RecordedAxis:
     name: str
     choices: tuple[Any, ...]
     """Default first."""
-
-
-Point = tuple[int, ...]
-"""Place of the choice, per axis."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

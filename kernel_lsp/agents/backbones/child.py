@@ -19,8 +19,8 @@ import torch
 import transformers
 
 from kernel_lsp import wire
+from kernel_lsp.records import Json
 
-Json = dict[str, Any]
 GRAMMARS = 64
 """Compiled ones that are kept: most turns of a search offer other sites."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.kernels import KernelFacts, Loop, PointerAccess, names_in
+from kernel_lsp.analysis.kernels import KernelFacts, KernelLoop, PointerAccess, names_in
 from kernel_lsp.analysis.launches import shared_tensors
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.source import walk
@@ -37,7 +37,7 @@ def _check(site: RuleSite) -> Iterator[Hit]:
 
 
 def _is_invariant(
-    kernel: KernelFacts, access: PointerAccess, loop: Loop, shared: dict[str, set[str]]
+    kernel: KernelFacts, access: PointerAccess, loop: KernelLoop, shared: dict[str, set[str]]
 ) -> bool:
     if not isinstance(loop, ast.For) or kernel.called(loop.iter) == "static_range":
         return False

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
-from kernel_lsp.analysis.scripts import Loop, Script, each_time, keyword, own_nodes
+from kernel_lsp.analysis.scripts import Script, ScriptLoop, each_time, keyword, own_nodes
 from kernel_lsp.analysis.source import walk
 
 
@@ -52,7 +52,7 @@ def _compiled_names(script: Script) -> frozenset[str]:
     return frozenset(made)
 
 
-def _counters(loop: Loop) -> frozenset[str]:
+def _counters(loop: ScriptLoop) -> frozenset[str]:
     """``i`` of ``for i in range(..)``."""
     match loop:
         case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"))):

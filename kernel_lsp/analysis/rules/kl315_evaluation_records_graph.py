@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
-from kernel_lsp.analysis.scripts import Loop, Script, each_time, method, own_nodes, same_scope
+from kernel_lsp.analysis.scripts import Script, ScriptLoop, each_time, method, own_nodes, same_scope
 from kernel_lsp.analysis.source import FunctionNode
 
 _OFF = re.compile(
@@ -52,7 +52,7 @@ def _evaluated_names(body: list[ast.stmt]) -> dict[str, int]:
     }
 
 
-def _calls(loop: Loop, modules: dict[str, int]) -> ast.Call | None:
+def _calls(loop: ScriptLoop, modules: dict[str, int]) -> ast.Call | None:
     for statement in each_time(loop.body):
         for node in own_nodes(statement):
             if isinstance(node, ast.Call):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
-from kernel_lsp.analysis.scripts import Loop, Script, each_time, own_nodes
+from kernel_lsp.analysis.scripts import Script, ScriptLoop, each_time, own_nodes
 from kernel_lsp.analysis.source import walk
 
 _CAT = ("torch.cat", "torch.concat", "torch.hstack")
@@ -34,7 +34,7 @@ def _check(script: Script) -> Iterator[Hit]:
                 )
 
 
-def _whole_sequence(script: Script, loop: Loop) -> ast.Call | None:
+def _whole_sequence(script: Script, loop: ScriptLoop) -> ast.Call | None:
     statements = list(each_time(loop.body))
     grown = {name for s in statements if (name := _growing_name(script, s)) is not None}
     if not grown:

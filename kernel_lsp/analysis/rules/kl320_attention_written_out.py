@@ -14,7 +14,7 @@ from kernel_lsp.analysis.rules.torchops import dimension, is_matmul, operation
 from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, walk, words
 from kernel_lsp.records import TargetKind
 
-State = Literal["scores", "weights"]
+AttentionStage = Literal["scores", "weights"]
 
 # The file has the fast operation already; what is written out stands in for it.
 _CHOSEN = re.compile(
@@ -50,7 +50,7 @@ class _AttentionReader:
     def __init__(self, site: RuleSite, function: FunctionNode) -> None:
         self._site = site
         self._function = function
-        self._states: dict[str, State] = {}
+        self._states: dict[str, AttentionStage] = {}
         self._weights: set[str] = set()
         self._taken: Counter[str] = Counter()
         self._softmax: ast.Call | None = None
@@ -104,7 +104,7 @@ class _AttentionReader:
             if operands is not None and self._state(operands[0]) == "weights":
                 self._is_attention = True
 
-    def _state(self, node: ast.expr) -> State | None:
+    def _state(self, node: ast.expr) -> AttentionStage | None:
         match node:
             case ast.Name(id=name):
                 state = self._states.get(name)
@@ -118,7 +118,7 @@ class _AttentionReader:
                 return self._call(node)
         return "scores" if self._is_scores(node) else None
 
-    def _call(self, node: ast.Call) -> State | None:
+    def _call(self, node: ast.Call) -> AttentionStage | None:
         if self._is_scores(node):
             return "scores"
         if "drop" in (self_attribute(node.func) or "") and node.args:
@@ -140,7 +140,7 @@ class _AttentionReader:
             return self._combined(tensor, *rest)
         return None
 
-    def _combined(self, *parts: ast.expr) -> State | None:
+    def _combined(self, *parts: ast.expr) -> AttentionStage | None:
         """Scores stay scores; weights that are changed are no attention's any more."""
         states = [self._state(part) for part in parts]
         self._is_changed |= "weights" in states

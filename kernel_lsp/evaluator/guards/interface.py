@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+from kernel_lsp.parsing import FunctionNode
+
 METHODS = ("__init__", "forward", "__call__")
 
 
@@ -18,7 +19,7 @@ def differences(
 ) -> list[tuple[int, str]]:
     """(line, what) of the candidate ``other`` against the reference ``entry``."""
     mine, theirs = _find(reference, entry), _find(candidate, other)
-    if isinstance(mine, Function) and isinstance(theirs, Function):
+    if isinstance(mine, FunctionNode) and isinstance(theirs, FunctionNode):
         return _compare(mine, theirs)
     if not (isinstance(mine, ast.ClassDef) and isinstance(theirs, ast.ClassDef)):
         return []
@@ -35,11 +36,11 @@ def _find(tree: ast.Module, entry: str) -> ast.AST | None:
     return found
 
 
-def _methods(node: ast.ClassDef) -> dict[str, Function]:
-    return {item.name: item for item in node.body if isinstance(item, Function)}
+def _methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
+    return {item.name: item for item in node.body if isinstance(item, FunctionNode)}
 
 
-def _compare(reference: Function, candidate: Function) -> list[tuple[int, str]]:
+def _compare(reference: FunctionNode, candidate: FunctionNode) -> list[tuple[int, str]]:
     mine, theirs = reference.args, candidate.args
     found = []
     if theirs.vararg is None and len(_positional(theirs)) < len(_positional(mine)):
@@ -86,5 +87,5 @@ def _optional(arguments: ast.arguments) -> dict[str, str]:
     return found
 
 
-def _names_read(function: Function) -> set[str]:
+def _names_read(function: FunctionNode) -> set[str]:
     return {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}

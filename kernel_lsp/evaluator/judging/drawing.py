@@ -10,11 +10,11 @@ import torch
 from kernel_lsp.evaluator import circumstances
 from kernel_lsp.evaluator.gradients import is_differentiable
 from kernel_lsp.evaluator.judging import inputs, numerics, variations
-from kernel_lsp.evaluator.judging.oracle import Reference, Trial
+from kernel_lsp.evaluator.judging.oracle import Reference, TrialInputs
 from kernel_lsp.evaluator.tensors import as_stored, map_tensors, tensor_leaves, with_arithmetic
 
 
-def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
+def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> TrialInputs:
     """Inputs and parameters of one trial; the same seed and descriptor give the same trial
     everywhere."""
     if descriptor.get("edit"):
@@ -63,7 +63,7 @@ def _label(reference: Reference, descriptor: dict[str, Any]) -> str:
     return ", ".join([descriptor["family"], *(text for text, holds in special.items() if holds)])
 
 
-def _edit_trial(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
+def _edit_trial(reference: Reference, seed: int, descriptor: dict[str, Any]) -> TrialInputs:
     """The first trial again, with a row of its parameters or of its inputs from another drawing."""
     what, plain = descriptor["edit"], {**descriptor, "edit": None}
     other = draw(reference, seed, plain)

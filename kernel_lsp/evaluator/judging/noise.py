@@ -24,7 +24,7 @@ MADE = "rand rand_like randn randn_like randint randint_like randperm"
 CHOSEN = "bernoulli multinomial poisson binomial"
 DROPOUT = "native_dropout"
 REPLAYED = frozenset(f"{FILLS} {MADE} {CHOSEN} {DROPOUT}".split())
-Draw = tuple[str, torch.Tensor]
+NoiseDraw = tuple[str, torch.Tensor]
 """The operation and what it drew: of a dropout its mask, of all others their result."""
 
 
@@ -37,7 +37,7 @@ class NoiseRecording(TorchDispatchMode):
 
     def __init__(self, place: str) -> None:
         super().__init__()
-        self.place, self.draws = place, list[Draw]()
+        self.place, self.draws = place, list[NoiseDraw]()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -59,7 +59,7 @@ class NoiseReplay(TorchDispatchMode):
     """Inside the block every draw gives what was recorded; :meth:`end` when it is over. Raises
     Untold."""
 
-    def __init__(self, draws: Sequence[Draw]) -> None:
+    def __init__(self, draws: Sequence[NoiseDraw]) -> None:
         super().__init__()
         self._left = list(reversed(draws))
 

@@ -32,8 +32,8 @@ from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
-State = dict[str, torch.Tensor]
-Trial = dict[str, Any]
+ModuleState = dict[str, torch.Tensor]
+TrialInputs = dict[str, Any]
 """family, arguments ([positional, by name]), state, noise_seed, draw (a generator), label (in
 words)."""
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Ran:
     """One call of the reference; tensors are copies."""
 
     output: Any
-    state: State
+    state: ModuleState
     strides: list[tuple[int, ...]]
     carries_grad: list[bool]
     relations: list[list[str]]
@@ -82,7 +82,7 @@ class Reference:
             raise EvaluationError(
                 f"could not judge: {program.entry} is neither a module nor a function"
             )
-        self.own_state: State = {k: v.clone() for k, v in self._state(self.target).items()}
+        self.own_state: ModuleState = {k: v.clone() for k, v in self._state(self.target).items()}
         self.oracle_note = ""
         self.tells_precision: bool | None = None
         """Whether the reference on coarser operands is told from itself; None: not known."""
@@ -195,7 +195,7 @@ class Reference:
 
     # --- running ---------------------------------------------------------------------------
 
-    def run(self, trial: Trial, noise_seed: int) -> Ran:
+    def run(self, trial: TrialInputs, noise_seed: int) -> Ran:
         """Output, state afterwards and everything else that a call does, in the program's own
         dtype."""
         crashes.say(trial["label"])
@@ -221,7 +221,7 @@ class Reference:
             draws=drawn != before,
         )
 
-    def learn(self, placed: Any, state: State) -> None:
+    def learn(self, placed: Any, state: ModuleState) -> None:
         """Call it once to see how it treats its arguments. Raises EvaluationError, and what it
         raises."""
         crashes.say(crashes.PLAIN)
@@ -230,7 +230,7 @@ class Reference:
             self.subject.learn(placed)
         self.device.synchronize()
 
-    def repeat(self, trial: Trial) -> None:
+    def repeat(self, trial: TrialInputs) -> None:
         """One call of a trial, forward and, where it records gradients, backward; nothing is
         kept."""
         placed = map_tensors(self.place, trial["arguments"])
@@ -239,16 +239,16 @@ class Reference:
             wanted = leaves_with_gradients(placed, self.target)
             backward(result, wanted, [torch.ones_like(t) for t in outputs])
 
-    def call(self, placed: Any, state: State) -> Any:
+    def call(self, placed: Any, state: ModuleState) -> Any:
         """What one call returns, with tensors of its own."""
         crashes.say(crashes.PLAIN)
         self._prepare(self.target, state, 1)
         return self._call(self.callee, placed, self.grad)
 
-    def run_wide(self, trial: Trial, moved: bool = False) -> tuple[Any, State] | None:
+    def run_wide(self, trial: TrialInputs, moved: bool = False) -> tuple[Any, ModuleState] | None:
         """(output, state afterwards) in float64; None where the program cannot run in it."""
 
-        def run() -> tuple[Any, State]:
+        def run() -> tuple[Any, ModuleState]:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
             with self._replaying(drawn):
@@ -265,7 +265,7 @@ class Reference:
 
     def gradients(
         self,
-        trial: Trial,
+        trial: TrialInputs,
         cotangents: list[torch.Tensor],
         noise_seed: int,
         weights: Gradients | None = None,
@@ -277,7 +277,7 @@ class Reference:
 
     def gradients_wide(
         self,
-        trial: Trial,
+        trial: TrialInputs,
         cotangents: list[torch.Tensor],
         moved: bool = False,
         weights: Gradients | None = None,
@@ -300,7 +300,7 @@ class Reference:
     def _gradients(
         self,
         callee: Callee,
-        trial: Trial,
+        trial: TrialInputs,
         cotangents: list[torch.Tensor],
         weights: Gradients | None,
     ) -> Gradients:
@@ -316,12 +316,12 @@ class Reference:
         self.device.synchronize()
         return found
 
-    def rounds_coarsely(self, trial: Trial) -> bool:
+    def rounds_coarsely(self, trial: TrialInputs) -> bool:
         """Whether it rounds intermediate values to fewer bits than its inputs have: under
         autocast."""
         return self.workload.setting.autocast is not None or _circumstance(trial) == AUTOCAST
 
-    def as_good(self, trial: Trial) -> Trial:
+    def as_good(self, trial: TrialInputs) -> TrialInputs:
         """The trial with every input and parameter moved by at most half an eps of autocast's
         dtype: values that it rounds otherwise, and is no more or less right on."""
         recorded = self.workload.setting.autocast
@@ -338,7 +338,7 @@ class Reference:
         state = {key: moved(value) for key, value in trial["state"].items()}
         return {**trial, "state": state, "arguments": map_tensors(moved, trial["arguments"])}
 
-    def _drawn(self, trial: Trial) -> list[noise.Draw]:
+    def _drawn(self, trial: TrialInputs) -> list[noise.NoiseDraw]:
         """What the program draws in this trial, in its own dtype."""
         if not trial["draws"]:
             return []
@@ -352,7 +352,7 @@ class Reference:
         return recording.draws
 
     @contextlib.contextmanager
-    def _replaying(self, drawn: list[noise.Draw]) -> Iterator[None]:
+    def _replaying(self, drawn: list[noise.NoiseDraw]) -> Iterator[None]:
         if not drawn:
             yield
             return
@@ -377,8 +377,8 @@ class Reference:
             return None
 
     def _widened(
-        self, trial: Trial, moved: bool, *, about_zero: bool = False, last_bit: bool = False
-    ) -> Trial:
+        self, trial: TrialInputs, moved: bool, *, about_zero: bool = False, last_bit: bool = False
+    ) -> TrialInputs:
         """``last_bit``: moved by float64's eps, not by its own type's. ``about_zero``: what is
         zero moves, too, to either side. There a slope may have a step, and each value between both
         sides is a gradient: clamp(min=0) and relu() differ so."""
@@ -395,7 +395,7 @@ class Reference:
         state = {k: widen(v) for k, v in trial["state"].items()}
         return {**trial, "state": state, "arguments": map_tensors(widen, trial["arguments"])}
 
-    def _prepare(self, target: Any, state: State, noise_seed: int) -> dict[str, str]:
+    def _prepare(self, target: Any, state: ModuleState, noise_seed: int) -> dict[str, str]:
         """Parameters and generators as every call starts with them; the generators' digests."""
         if self.is_module:
             target.load_state_dict({**target.state_dict(), **state})
@@ -409,7 +409,7 @@ class Reference:
         self.device.synchronize()
         return result
 
-    def _state(self, target: Any) -> State:
+    def _state(self, target: Any) -> ModuleState:
         state = target.state_dict() if self.is_module else {}
         return {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}
 
@@ -418,13 +418,13 @@ class Reference:
         return strided_copy(tensor, self.device.place)
 
 
-def _records(trial: Trial, usual: bool) -> bool:
+def _records(trial: TrialInputs, usual: bool) -> bool:
     """Whether gradients are recorded in this trial."""
     grad = trial.get("grad")
     return usual if grad is None else bool(grad)
 
 
-def _circumstance(trial: Trial, *, wide: bool = False) -> str:
+def _circumstance(trial: TrialInputs, *, wide: bool = False) -> str:
     """In which one a trial is; in float64 autocast would round."""
     name: str = trial.get("circumstance", "")
     return name if name == OTHER_MODE or not wide else ""

@@ -11,9 +11,9 @@ import torch
 from kernel_lsp.evaluator.judging import matching, numerics, traffic
 from kernel_lsp.evaluator.judging.drawing import draw, rescale
 from kernel_lsp.evaluator.judging.matching import Mismatch
-from kernel_lsp.evaluator.judging.oracle import Reference, Trial
+from kernel_lsp.evaluator.judging.oracle import Reference, TrialInputs
 from kernel_lsp.evaluator.judging.planning import plain
-from kernel_lsp.evaluator.judging.wording import Reply
+from kernel_lsp.evaluator.judging.wording import JudgeReply
 from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.tensors import (
     Blobs,
@@ -25,9 +25,9 @@ from kernel_lsp.evaluator.tensors import (
     tensor_leaves,
 )
 
-Pair = tuple[torch.Tensor, torch.Tensor]
+TensorPair = tuple[torch.Tensor, torch.Tensor]
 """One tensor: the candidate's, the reference's."""
-Compare = Callable[[Trial, list[Pair], Any], Reply]
+Compare = Callable[[TrialInputs, list[TensorPair], Any], JudgeReply]
 """Judges values as in any other trial."""
 NEAR_BYTES = 2**30
 """Input sets of one session that stay where they were drawn."""
@@ -47,9 +47,9 @@ class SealedTiming:
 
     def __init__(self, reference: Reference, seed: int) -> None:
         self.reference, self.seed = reference, seed
-        self.sets: list[Trial] = []
+        self.sets: list[TrialInputs] = []
 
-    def sealed(self, count: int, out: TensorOutbox) -> Reply:
+    def sealed(self, count: int, out: TensorOutbox) -> JudgeReply:
         """Input sets for timed rounds, under the parameters as constructed."""
         same = plain("as_given_again")
         drawn = (
@@ -69,18 +69,18 @@ class SealedTiming:
             return arguments
         return map_tensors(lambda t: strided_copy(t, "cpu"), arguments)
 
-    def timed(self, checks: list[dict[str, Any]], blobs: Blobs, compare: Compare) -> Reply:
+    def timed(self, checks: list[dict[str, Any]], blobs: Blobs, compare: Compare) -> JudgeReply:
         """Judge outputs of timed rounds, up to the first wrong one. ``compare`` is handed over for
         the call: kept, it would keep the session, and what that has in the device's memory, until
         a collection."""
-        verdicts: list[Reply] = []
+        verdicts: list[JudgeReply] = []
         for item in checks:
             verdicts.append(self._timed(item, blobs, compare))
             if not verdicts[-1].get("ok", True):
                 break
         return {"verdicts": verdicts}
 
-    def _timed(self, item: dict[str, Any], blobs: Blobs, compare: Compare) -> Reply:
+    def _timed(self, item: dict[str, Any], blobs: Blobs, compare: Compare) -> JudgeReply:
         try:
             made, scale = self.sets[int(item["set"])], float(item["scale"])
             output = decode_values(item["outputs"], blobs, self.reference.device.place)
@@ -101,7 +101,7 @@ class SealedTiming:
             return {"ok": True}  # an oracle could only agree, and costs several times the reference
         return compare(trial, pairs, ran.output)
 
-    def baseline(self) -> Reply:
+    def baseline(self) -> JudgeReply:
         """The reference's times (ms) now, in a process that never loads a candidate."""
         placed = [map_tensors(self.reference.place, made["arguments"]) for made in self.sets]
         seeds = [m["noise_seed"] for m in self.sets]
@@ -109,6 +109,6 @@ class SealedTiming:
         rounds.add("eager", self.reference.callee)
         return {"clean_ms": rounds.alone("eager")}
 
-    def needed(self) -> Reply:
+    def needed(self) -> JudgeReply:
         """Bytes that a call cannot do without; {"bytes": None} where that cannot be found out."""
         return {"bytes": traffic.needed_bytes(self.reference, self.sets[0])}

@@ -21,10 +21,10 @@ from kernel_lsp.evaluator.gradients import Gradients, leaves_with_gradients
 from kernel_lsp.evaluator.judging import inputs, matching, needs, numerics, variations
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.matching import Mismatch
-from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
+from kernel_lsp.evaluator.judging.oracle import Ran, Reference, TrialInputs
 from kernel_lsp.evaluator.judging.planning import plain, plan
-from kernel_lsp.evaluator.judging.sealed import UNREADABLE, Pair, SealedTiming
-from kernel_lsp.evaluator.judging.wording import Reply, verdict
+from kernel_lsp.evaluator.judging.sealed import UNREADABLE, SealedTiming, TensorPair
+from kernel_lsp.evaluator.judging.wording import JudgeReply, verdict
 from kernel_lsp.evaluator.running import growth
 from kernel_lsp.evaluator.tensors import (
     Blobs,
@@ -54,13 +54,13 @@ class Examination:
         self.device = reference.device
         self.seed = secrets.randbits(48) if seed is None else int(seed)
         self.plan = plan(reference, self.seed)
-        self.trials: dict[int, Trial] = {}
+        self.trials: dict[int, TrialInputs] = {}
         self.timing = SealedTiming(reference, self.seed)
         self.oracle_outputs: list[list[torch.Tensor]] = []
 
     # --- trials --------------------------------------------------------------------------
 
-    def trial(self, number: int, out: TensorOutbox) -> Reply:
+    def trial(self, number: int, out: TensorOutbox) -> JudgeReply:
         """Draw inputs and parameters for one trial and describe them for the worker."""
         descriptor = self.plan[number - 1]
         made = draw(self.reference, self.seed, descriptor)
@@ -78,7 +78,7 @@ class Examination:
             "changed": made["changed"],
         }
 
-    def rehearse(self) -> Reply:
+    def rehearse(self) -> JudgeReply:
         """Compare the reference with itself on inputs that are no secret, once. A GPU loads every
         kernel when it is first called, those of the oracle too: better while the worker still
         compiles its own."""
@@ -94,7 +94,7 @@ class Examination:
                 self._judge(trial, pairs, self._truth(trial, ran.output), ran.output, None)
         return {}
 
-    def compare(self, message: dict[str, Any], blobs: Blobs) -> Reply:
+    def compare(self, message: dict[str, Any], blobs: Blobs) -> JudgeReply:
         """Judge the worker's answer to a trial: {"ok", "detail", "check", errors …} or {"skip"}.
 
         With "again" the answer is to the same trial once more. The reply holds "cotangents" when
@@ -108,7 +108,7 @@ class Examination:
         except Mismatch as problem:
             return {"ok": False, "check": problem.check, "detail": f"{trial['label']}: {problem}"}
 
-    def cotangents(self, number: int, out: TensorOutbox) -> Reply:
+    def cotangents(self, number: int, out: TensorOutbox) -> JudgeReply:
         """Secret weights for the gradients of a trial whose output was accepted."""
         trial, ran = self.trials[number], self.trials[number]["ran"]
         carrying = zip(tensor_leaves(ran.output), ran.carries_grad, strict=True)
@@ -116,7 +116,7 @@ class Examination:
         trial["weights"] = self._relaid_weights(trial, plain)
         return {"cotangents": encode(trial["weights"], out)}
 
-    def _relaid_weights(self, trial: Trial, plain: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _relaid_weights(self, trial: TrialInputs, plain: list[torch.Tensor]) -> list[torch.Tensor]:
         """The weights in other memory, where the reference takes them so."""
         layout = trial["cotangents"]
         if layout == "as_given":
@@ -128,7 +128,7 @@ class Examination:
             return plain
         return relaid
 
-    def gradients(self, message: dict[str, Any], blobs: Blobs) -> Reply:
+    def gradients(self, message: dict[str, Any], blobs: Blobs) -> JudgeReply:
         """Judge the gradients of a trial."""
         trial = self.trials[message["number"]]
         try:
@@ -142,11 +142,11 @@ class Examination:
         except Mismatch as problem:
             return {"ok": False, "check": "gradients", "detail": f"{trial['label']}: {problem}"}
 
-    def timed(self, checks: list[dict[str, Any]], blobs: Blobs) -> Reply:
+    def timed(self, checks: list[dict[str, Any]], blobs: Blobs) -> JudgeReply:
         """Judge outputs of timed rounds."""
         return self.timing.timed(checks, blobs, self._compare_values)
 
-    def _compare(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
+    def _compare(self, trial: TrialInputs, message: dict[str, Any], blobs: Blobs) -> JudgeReply:
         reference = self.reference
         try:
             ran = reference.run(trial, trial["noise_seed"])
@@ -201,7 +201,7 @@ class Examination:
         raise Mismatch("random-stream", matching.OTHER_STREAM)
 
     def _with_state(
-        self, trial: Trial, ran: Ran, output: Any, state: dict[str, Any]
+        self, trial: TrialInputs, ran: Ran, output: Any, state: dict[str, Any]
     ) -> tuple[Any, Any]:
         """(expected, got) with the buffers that the reference changes."""
         changed = trial["changed"]
@@ -215,7 +215,9 @@ class Examination:
         matching.match_structure(kept, expected, "state")
         return [ran.output, expected], [output, kept]
 
-    def _compare_again(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
+    def _compare_again(
+        self, trial: TrialInputs, message: dict[str, Any], blobs: Blobs
+    ) -> JudgeReply:
         if message.get("error"):
             raise Mismatch("repeatable", f"it fails when called again: {message['error']}")
         output, state = _read(message, blobs, self.device.place)
@@ -237,7 +239,9 @@ class Examination:
 
     # --- values --------------------------------------------------------------------------
 
-    def _compare_values(self, trial: Trial, pairs: list[Pair], expected: Any) -> Reply:
+    def _compare_values(
+        self, trial: TrialInputs, pairs: list[TensorPair], expected: Any
+    ) -> JudgeReply:
         truth = self._truth(trial, expected)
         if trial["family"].startswith("as_given") and self._as_usual(trial) and truth is not None:
             self.oracle_outputs.append(truth)
@@ -251,15 +255,15 @@ class Examination:
         return reply
 
     @staticmethod
-    def _as_usual(trial: Trial) -> bool:
+    def _as_usual(trial: TrialInputs) -> bool:
         """Sizes, types and circumstances as the workload has them."""
         sized = trial["batch"] is None and trial["group"] is None
         return sized and not trial["single"] and not trial["circumstance"]
 
     def _judge(
         self,
-        trial: Trial,
-        pairs: list[Pair],
+        trial: TrialInputs,
+        pairs: list[TensorPair],
         truth: list[torch.Tensor] | None,
         expected: Any,
         precision: str | None,
@@ -295,7 +299,7 @@ class Examination:
         ]
 
     def _known_errors(
-        self, trial: Trial, expected: Any, count: int
+        self, trial: TrialInputs, expected: Any, count: int
     ) -> list[list[tuple[float, float]]]:
         """Per output, how far the reference is from its oracle on inputs that are as good. Under
         autocast one run says little: a loss that happened to be right to 4e-6 had errors of 1e-4
@@ -312,7 +316,7 @@ class Examination:
                 errors.append(numerics.errors_of(result, oracle))
         return found
 
-    def _control(self, trial: Trial, truth: list[torch.Tensor], expected: Any) -> None:
+    def _control(self, trial: TrialInputs, truth: list[torch.Tensor], expected: Any) -> None:
         """Whether this workload can tell precisions apart: the reference on coarser operands must
         fail."""
         state = {k: numerics.coarsen(v) for k, v in trial["state"].items()}
@@ -336,7 +340,9 @@ class Examination:
             results = self._judge(trial, pairs, truth, expected, "faithful")
         self.reference.tells_precision = not all(result.passed for result in results)
 
-    def _truth(self, trial: Trial, expected: Any, moved: bool = False) -> list[torch.Tensor] | None:
+    def _truth(
+        self, trial: TrialInputs, expected: Any, moved: bool = False
+    ) -> list[torch.Tensor] | None:
         """The oracle's tensors in the order of ``expected``; None when there is no usable
         oracle."""
         found = self.reference.run_wide(trial, moved)
@@ -358,20 +364,20 @@ class Examination:
             return None
         return list(map(with_arithmetic, tensors))
 
-    def _note_oracle(self, trial: Trial, why: str) -> None:
+    def _note_oracle(self, trial: TrialInputs, why: str) -> None:
         """There is none, and there will be none."""
         if not trial["circumstance"]:
             self.reference.oracle_note = why
 
-    def _precision(self, trial: Trial) -> str:
+    def _precision(self, trial: TrialInputs) -> str:
         """Under an autocast that was not recorded a rewrite is as exact as autocast promises."""
         return "low-precision" if trial["circumstance"] == AUTOCAST else self.precision
 
     # --- gradients -----------------------------------------------------------------------
 
     def _compare_gradients(
-        self, trial: Trial, message: dict[str, Any], blobs: Blobs, which: str
-    ) -> Reply:
+        self, trial: TrialInputs, message: dict[str, Any], blobs: Blobs, which: str
+    ) -> JudgeReply:
         weights = trial["weights"]
         try:
             want = self.reference.gradients(trial, weights, trial["noise_seed"])
@@ -393,7 +399,7 @@ class Examination:
         return {**reply, "check": "gradients", "compared": len(names)}
 
     def _compared_gradients(
-        self, trial: Trial, names: list[str], got: Gradients, want: Gradients
+        self, trial: TrialInputs, names: list[str], got: Gradients, want: Gradients
     ) -> list[numerics.Comparison]:
         weights = trial["weights"]
         truth = self.reference.gradients_wide(trial, weights)
@@ -453,7 +459,7 @@ class Examination:
         return results
 
     def _known_gradient_errors(
-        self, trial: Trial, weights: list[torch.Tensor]
+        self, trial: TrialInputs, weights: list[torch.Tensor]
     ) -> dict[str, list[tuple[float, float]]]:
         found: dict[str, list[tuple[float, float]]] = {}
         for _ in range(AS_GOOD if self.reference.rounds_coarsely(trial) else 0):
@@ -467,7 +473,7 @@ class Examination:
 
     # --- gradients of gradients ------------------------------------------------------------
 
-    def second(self, number: int, out: TensorOutbox) -> Reply:
+    def second(self, number: int, out: TensorOutbox) -> JudgeReply:
         """Secret weights for the gradients of a trial, whose own gradients are asked for next;
         none where the reference's backward pass cannot be differentiated."""
         trial = self.trials[number]
@@ -483,7 +489,7 @@ class Examination:
         trial["second weights"] = weights
         return {"asked": True, "given": encode([trial["weights"], weights], out)}
 
-    def compare_second(self, message: dict[str, Any], blobs: Blobs) -> Reply:
+    def compare_second(self, message: dict[str, Any], blobs: Blobs) -> JudgeReply:
         """Judge gradients of gradients. A candidate may raise; nothing may be silently missing."""
         trial = self.trials[message["number"]]
         if message.get("error"):
@@ -495,7 +501,9 @@ class Examination:
         remedy = "" if reply["ok"] else f"; {DIFFERENTIABLE}"
         return {**reply, "detail": f"{reply['detail']}{remedy}", "check": "gradients"}
 
-    def _compare_second(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
+    def _compare_second(
+        self, trial: TrialInputs, message: dict[str, Any], blobs: Blobs
+    ) -> JudgeReply:
         got = self._gradients_of(message, blobs, "gradients")
         weights, cotangents = trial.pop("second weights"), trial["weights"]
         want = trial.pop("twice differentiated")
@@ -522,7 +530,7 @@ class Examination:
 
     # --- memory --------------------------------------------------------------------------
 
-    def growth(self) -> Reply:
+    def growth(self) -> JudgeReply:
         """What every call of the reference keeps, with gradients where a program may record
         them."""
         reference = self.reference
@@ -535,7 +543,7 @@ class Examination:
 
     # --- summing up ----------------------------------------------------------------------
 
-    def summary(self) -> Reply:
+    def summary(self) -> JudgeReply:
         """What is known only after all trials: whether the workload can tell candidates apart.
 
         degenerate: why no output does, in words for the user; None when one does. dull: the same

@@ -22,7 +22,7 @@ from kernel_lsp.evaluator.circumstances import (
     module_of,
 )
 from kernel_lsp.evaluator.judging import inputs, needs, numerics, variations
-from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
+from kernel_lsp.evaluator.judging.oracle import Ran, Reference, TrialInputs
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves, with_arithmetic
 
@@ -30,7 +30,9 @@ MAX_OF_SPREAD = 0.05
 """Rounding in another order stays far below, other numbers of the same kind make 1.4 of it."""
 
 
-def study(reference: Reference, trial: Trial, other: Trial, without: Collection[str] = ()) -> None:
+def study(
+    reference: Reference, trial: TrialInputs, other: TrialInputs, without: Collection[str] = ()
+) -> None:
     """Fill in what the reference shows on its own inputs; ``other``: the same with other inputs.
 
     ``without``: inputs that are not tried, because they have ended such a process.
@@ -66,7 +68,7 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
         _resize(reference, trial, first, without)
 
 
-def _circumstances(reference: Reference, trial: Trial) -> None:
+def _circumstances(reference: Reference, trial: TrialInputs) -> None:
     """Which other circumstances it takes, and what it does in the other mode."""
     setting = reference.workload.setting
     asked = {
@@ -86,12 +88,12 @@ def _circumstances(reference: Reference, trial: Trial) -> None:
             reference.draws_otherwise = ran.draws
 
 
-def _changed(ran: Ran, trial: Trial) -> list[str]:
+def _changed(ran: Ran, trial: TrialInputs) -> list[str]:
     """Names of buffers and parameters that a call changed."""
     return [k for k, v in ran.state.items() if not same(v.cpu(), trial["state"][k].cpu())]
 
 
-def _edges(reference: Reference, trial: Trial, without: Collection[str]) -> None:
+def _edges(reference: Reference, trial: TrialInputs, without: Collection[str]) -> None:
     """Which values at the edges it takes, tried on few rows where there are many."""
     arguments, draw = trial["arguments"], reference.generator(2)
     if reference.elements > variations.BIG and reference.batch:
@@ -107,7 +109,7 @@ def _edges(reference: Reference, trial: Trial, without: Collection[str]) -> None
             reference.edges.append(family)
 
 
-def _resize(reference: Reference, trial: Trial, first: Ran, without: Collection[str]) -> None:
+def _resize(reference: Reference, trial: TrialInputs, first: Ran, without: Collection[str]) -> None:
     """Which dimensions it takes in other sizes. A kernel in the reference may read on behind its
     inputs, so only its batch is asked for, which was tried with other values there (`_batch`)."""
     if "triton" in reference.program.source or reference.subject.fixed:
@@ -136,7 +138,7 @@ def _fits(reference: Reference, size: int) -> bool:
     return size > 0 or reference.device.name != "cuda"
 
 
-def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
+def _insensitive(reference: Reference, first: Ran, other: TrialInputs) -> list[int]:
     """Outputs that are bit for bit the same for other inputs, parameters and random numbers being
     equal."""
     fixed = reference.subject.fixed
@@ -154,7 +156,7 @@ def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
     ]
 
 
-def _vary(reference: Reference, trial: Trial, first: Ran, without: Collection[str]) -> None:
+def _vary(reference: Reference, trial: TrialInputs, first: Ran, without: Collection[str]) -> None:
     """Which other layouts and batch sizes the reference accepts and answers in the same kind."""
     fewer = _find_batch(reference, trial, first, without)
     big = reference.elements > variations.BIG
@@ -175,7 +177,7 @@ def _vary(reference: Reference, trial: Trial, first: Ran, without: Collection[st
 
 
 def _find_batch(
-    reference: Reference, trial: Trial, first: Ran, without: Collection[str]
+    reference: Reference, trial: TrialInputs, first: Ran, without: Collection[str]
 ) -> tuple[Any, Ran] | None:
     """Find what shares a batch dimension; returns the smallest batch to ask for and what came of
     it."""
@@ -192,7 +194,7 @@ def _find_batch(
 
 def _batch(
     reference: Reference,
-    trial: Trial,
+    trial: TrialInputs,
     first: Ran,
     which: tuple[int, ...],
     size: int,
@@ -220,7 +222,7 @@ def _batch(
 
 
 def _accept_arguments(
-    reference: Reference, trial: Trial, arguments: Any, inputs: str
+    reference: Reference, trial: TrialInputs, arguments: Any, inputs: str
 ) -> Ran | None:
     label = inputs + crashes.ASKED
     try:

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.judging.oracle import Reference, Trial
+from kernel_lsp.evaluator.judging.oracle import Reference, TrialInputs
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 NEGLIGIBLE = 1e-9
 """Of the largest derivative: rounding of terms that cancel (rows of a softmax that are summed)."""
 
 
-def needed_bytes(reference: Reference, trial: Trial) -> dict[str, int] | None:
+def needed_bytes(reference: Reference, trial: TrialInputs) -> dict[str, int] | None:
     """{"read": bytes, "written": bytes} of one call."""
     ran = reference.run(trial, trial["noise_seed"])
     outputs = tensor_leaves(ran.output)
@@ -35,7 +35,7 @@ def needed_bytes(reference: Reference, trial: Trial) -> dict[str, int] | None:
 
 
 def _gradients(
-    reference: Reference, trial: Trial, outputs: list[torch.Tensor]
+    reference: Reference, trial: TrialInputs, outputs: list[torch.Tensor]
 ) -> dict[str, Any] | None:
     """In float64, of a random weighting of all floating outputs, by every floating input and
     parameter."""
@@ -57,7 +57,7 @@ def _gradients(
         reference.oracle_note = note
 
 
-def _sizes(trial: Trial) -> dict[str, int]:
+def _sizes(trial: TrialInputs) -> dict[str, int]:
     """Bytes of an element, by the names that gradients have; expanded inputs are left out."""
     inputs = {
         f"input {i}": t.dtype.itemsize

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator.judging.oracle import Reference, Trial
+from kernel_lsp.evaluator.judging.oracle import Reference, TrialInputs
 from kernel_lsp.evaluator.tensors import PLAIN, leaves, map_tensors
 
 WITHOUT_ARITHMETIC = ("float8_e8m0", "float4", "complex32", "quint", "qint", "bits")
@@ -25,7 +25,7 @@ def refuse_arguments(given: Any) -> None:
     _refuse(given, "get_inputs() gives")
 
 
-def first_call(reference: Reference, trial: Trial) -> None:
+def first_call(reference: Reference, trial: TrialInputs) -> None:
     """Call the reference once and look at what goes in and out. Raises EvaluationError."""
     with boundary(EvaluationError, "could not judge: the reference fails on its own inputs"):
         reference.learn(map_tensors(reference.place, trial["arguments"]), trial["state"])

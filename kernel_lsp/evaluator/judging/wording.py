@@ -7,10 +7,10 @@ from typing import Any
 
 from kernel_lsp.evaluator.judging import numerics
 
-Reply = dict[str, Any]
+JudgeReply = dict[str, Any]
 
 
-def verdict(results: list[numerics.Comparison], label: str, names: list[str]) -> Reply:
+def verdict(results: list[numerics.Comparison], label: str, names: list[str]) -> JudgeReply:
     """The worst of a trial's comparisons, and all of them for the evidence."""
     worst = max(results, key=lambda x: (not x.passed, x.candidate_error - x.tolerance))
     return {

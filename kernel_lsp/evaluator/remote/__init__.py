@@ -2,8 +2,8 @@
 
     machines.py     what the setting `judge_on` names: a machine reached by ssh, a node of Slurm
     shipping.py     our own code as one line of text; nothing of ours is installed there
-    shim.py         unpacks it there, runs the station, removes it again
-    station.py      a gate there, asked in lines of text (messages.py)
+    shim.py         unpacks it there, runs the gate server, removes it again
+    gate_server.py a gate there, asked in lines of text (messages.py)
     connection.py   this end: starts ssh or srun, asks, notices when nobody answers any more
     link.py         one connection for all who ask, made when it is needed
     remote_gate.py  a `Gate` whose verdicts come over the link

@@ -1,10 +1,10 @@
-"""One connection to a station: starts ssh or srun, asks, and notices when nobody answers any more.
+"""One connection to a gate server: starts ssh or srun, asks, and notices when nobody answers.
 
     connection = await connect(machine, wait_s, report)
     value = await connection.ask("evaluate", report, request=…)
 
 Cancelling an `ask` ends there what was asked for. When the connection is lost, everybody who waits
-gets MachineLost, and the station ends by itself: its input has ended, or it hears nothing."""
+gets MachineLost, and the gate server ends by itself: its input has ended, or it hears nothing."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ from kernel_lsp.errors import (
     WorkerLost,
 )
 from kernel_lsp.evaluator.remote import messages, shipping
+from kernel_lsp.evaluator.remote.gate_server import GateAbout
 from kernel_lsp.evaluator.remote.machines import Machine
-from kernel_lsp.evaluator.remote.station import StationAbout
 from kernel_lsp.evaluator.sharing.device_lock import Disturbed
 from kernel_lsp.evaluator.tuning import TunerLost
-from kernel_lsp.records import Progress
+from kernel_lsp.records import Progress, Report
 
-Report = Callable[[Progress], None]
 RUN = "import sys,base64;exec(base64.b64decode(sys.stdin.readline()))"
-STATION = "kernel_lsp.evaluator.remote.station"
+GATE_SERVER = "kernel_lsp.evaluator.remote.gate_server"
 SHIM = Path(__file__).with_name("shim.py")
 OLDEST_PYTHON = (3, 11)
 NONSENSE = "what it said is no message of kernel-lsp"
 LOOK_S = 0.2
 """Between looks at whether a verdict is still wanted."""
 GOODBYE_S = 15.0
-"""For the station to end its processes and to remove what was unpacked."""
+"""For the gate server to end its processes and to remove what was unpacked."""
 FAILURES = {
     kind.__name__: kind
     for kind in (Busy, Disturbed, OutOfMemory, TunerLost, Unconfined, Withdrawn, WorkerLost)
@@ -58,7 +57,7 @@ class NoMessage(Exception):
     """A line that has our token and is no message of ours: the other end is not to be believed."""
 
 
-class StationConnection:
+class GateConnection:
     """Made by :func:`connect`; end it with :meth:`close`."""
 
     def __init__(self, machine: Machine, process: asyncio.subprocess.Process, token: str) -> None:
@@ -73,20 +72,20 @@ class StationConnection:
         self._reports: dict[int, Report] = {}
         self._log = b""
         self._tasks = [asyncio.create_task(self._collect_errors())]
-        self.about: StationAbout
+        self.about: GateAbout
 
     async def begin(self) -> None:
         """Send our code there. Raises EvaluationError when no gate can run there."""
-        shim = f"{SHIM.read_text()}\nrun({self._token!r}, {STATION!r})\n"
+        shim = f"{SHIM.read_text()}\nrun({self._token!r}, {GATE_SERVER!r})\n"
         self._writer.write(base64.b64encode(shim.encode()) + b"\n")
         try:
             hello = (await self._next("hello"))["about"]
             _refuse_interpreter(hello, self.machine)
             self._writer.write(shipping.shipment())
-            self.about = wire.from_json(StationAbout, (await self._next("about"))["about"])
+            self.about = wire.from_json(GateAbout, (await self._next("about"))["about"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise await self._failure(NONSENSE) from error
-        _refuse_station(self.about, self.machine)
+        _refuse_server(self.about, self.machine)
         self._tasks += [asyncio.create_task(self._receive()), asyncio.create_task(self._beat())]
 
     async def ask(
@@ -239,7 +238,7 @@ class StationConnection:
                 waiting.set_exception(failure)
 
 
-async def connect(machine: Machine, wait_s: float) -> StationConnection:
+async def connect(machine: Machine, wait_s: float) -> GateConnection:
     """Raises EvaluationError when there is no gate within ``wait_s``, MachineLost among them."""
     token = f"@kernel-lsp-{secrets.token_hex(8)}"
     command = machine.command("-I", "-c", RUN)
@@ -256,7 +255,7 @@ async def connect(machine: Machine, wait_s: float) -> StationConnection:
     except OSError as error:
         cause = f"could not judge on {machine}: {command[0]} does not start: {error.strerror}"
         raise EvaluationError(cause, f"install {command[0]} on this machine") from error
-    connection = StationConnection(machine, process, token)
+    connection = GateConnection(machine, process, token)
     try:
         async with asyncio.timeout(wait_s):
             await connection.begin()
@@ -283,7 +282,7 @@ def _refuse_interpreter(hello: dict[str, Any], machine: Machine) -> None:
         raise EvaluationError(cause, "candidates can be confined on Linux alone; name such one")
 
 
-def _refuse_station(about: StationAbout, machine: Machine) -> None:
+def _refuse_server(about: GateAbout, machine: Machine) -> None:
     python = about.probe.python
     if about.missing:
         names = " ".join(about.missing)

@@ -8,9 +8,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from kernel_lsp.evaluator.remote import machines
-from kernel_lsp.evaluator.remote.connection import Report, StationConnection, connect
-from kernel_lsp.evaluator.remote.station import StationAbout
-from kernel_lsp.records import Progress
+from kernel_lsp.evaluator.remote.connection import GateConnection, connect
+from kernel_lsp.evaluator.remote.gate_server import GateAbout
+from kernel_lsp.records import Progress, Report
 
 IDLE_S = 120.0
 MIN_WAIT_S = 60.0
@@ -22,10 +22,10 @@ class Link:
     def __init__(self, setting: str, *, wait_s: float = MIN_WAIT_S, idle_s: float = IDLE_S) -> None:
         """``wait_s``: for the machine: a Slurm node may have to be waited for."""
         self.machine = machines.parse(setting)
-        self.about: StationAbout | None = None
+        self.about: GateAbout | None = None
         """What it said last; None: it was not asked yet."""
         self._wait_s, self._idle_s = max(wait_s, MIN_WAIT_S), idle_s
-        self._connection: StationConnection | None = None
+        self._connection: GateConnection | None = None
         self._connecting = asyncio.Lock()
         self._users = 0
         self._resting: asyncio.TimerHandle | None = None
@@ -40,7 +40,7 @@ class Link:
     @contextlib.asynccontextmanager
     async def connected(
         self, report: Report = lambda progress: None
-    ) -> AsyncIterator[StationConnection]:
+    ) -> AsyncIterator[GateConnection]:
         """Raises EvaluationError."""
         if self._resting is not None:
             self._resting.cancel()
@@ -53,7 +53,7 @@ class Link:
                 loop = asyncio.get_running_loop()
                 self._resting = loop.call_later(self._idle_s, self._rest)
 
-    async def _alive(self, report: Report) -> StationConnection:
+    async def _alive(self, report: Report) -> GateConnection:
         async with self._connecting:
             if self._connection is not None and self._connection.lost is not None:
                 await self._disconnect()
@@ -63,7 +63,7 @@ class Link:
                 self.about = self._connection.about
             return self._connection
 
-    async def look(self, report: Report = lambda progress: None) -> StationAbout:
+    async def look(self, report: Report = lambda progress: None) -> GateAbout:
         """What judges there. Raises EvaluationError."""
         async with self.connected(report) as connection:
             return connection.about

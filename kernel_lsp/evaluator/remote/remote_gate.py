@@ -12,13 +12,12 @@ from typing import Any
 from kernel_lsp import foreign, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import entry
-from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import evidence
-from kernel_lsp.evaluator.gate import Gate, Report
-from kernel_lsp.evaluator.remote.connection import NONSENSE, MachineLost, StationConnection
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator.gate import Gate
+from kernel_lsp.evaluator.remote.connection import NONSENSE, GateConnection, MachineLost
+from kernel_lsp.evaluator.remote.gate_server import MAX_FILE_BYTES
 from kernel_lsp.evaluator.remote.link import Link
 from kernel_lsp.evaluator.remote.machines import Machine
-from kernel_lsp.evaluator.remote.station import MAX_FILE_BYTES
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing
 from kernel_lsp.evaluator.tuning import (
@@ -30,7 +29,7 @@ from kernel_lsp.evaluator.tuning import (
     TunerLost,
 )
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.records import Evaluation, Evidence, Program, Progress
+from kernel_lsp.records import Evidence, Program, Progress, Report
 
 MAX_TRIES = 2
 
@@ -52,24 +51,10 @@ class RemoteGate(Gate):
     async def elsewhere(self) -> Probe:
         return (await self._link.look()).probe
 
-    async def evaluate(
-        self,
-        request: EvaluationRequest,
-        report: Report | None = None,
-        keep: evidence.Keep | None = None,
-        wanted: Callable[[], bool] = lambda: True,
-    ) -> Evaluation:
-        """As `Gate.evaluate`. A connection that is lost meanwhile is made again, once."""
-        say = report or (lambda progress: None)
-        with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
-            found = await self._judged_there(request, say, wanted)
-        if keep:
-            keep(found)
-        return found.evaluation
-
-    async def _judged_there(
+    async def _evidence_of(
         self, request: EvaluationRequest, report: Report, wanted: Callable[[], bool]
     ) -> Evidence:
+        """As of `Gate`, from there. A connection that is lost meanwhile is made again, once."""
         for left in reversed(range(MAX_TRIES)):
             async with self._link.connected(report) as connection:
                 try:
@@ -134,7 +119,7 @@ async def open_gate(settings: Settings, cache: Path | None = None) -> AsyncItera
 class RemoteTuner(TunerClient):
     """As `TunerClient`."""
 
-    def __init__(self, connection: StationConnection, number: int) -> None:
+    def __init__(self, connection: GateConnection, number: int) -> None:
         self._connection, self._number = connection, number
         self.known = Race()
         self.waited_s = 0.0

@@ -1,8 +1,9 @@
-"""The first thing that runs on another machine: unpacks what is sent, runs the station, removes it.
+"""The first thing that runs on another machine: unpacks what is sent, runs the gate server, removes
+it.
 
 Sent as text and executed by any Python 3; imports nothing of ours. Everything else that runs there
 is a child of it. It says who it is before it takes anything, so that a wrong interpreter is told
-from a wrong line, and outlives the station by the removal of one folder, whose name says its
+from a wrong line, and outlives the gate server by the removal of one folder, whose name says its
 process: the next one removes what a killed one has left (scratch.py), should the watch have been
 killed too (a cluster that ends a job ends all of it)."""
 
@@ -20,8 +21,8 @@ import tempfile
 from pathlib import Path
 
 
-def run(token: str, station: str) -> None:
-    for name in ("SIGHUP", "SIGINT", "SIGTERM"):  # the station ends by them, and this with it
+def run(token: str, server: str) -> None:
+    for name in ("SIGHUP", "SIGINT", "SIGTERM"):  # the gate server ends by them, and this with it
         signal.signal(getattr(signal, name), lambda *_: None)
     about = {"python": list(sys.version_info[:3]), "system": sys.platform, "host": platform.node()}
     sys.stdout.write("%s %s\n" % (token, json.dumps({"op": "hello", "about": about})))  # noqa: UP031
@@ -30,7 +31,7 @@ def run(token: str, station: str) -> None:
     if not content:
         return
     began = Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
-    named = "kernel-lsp-station-%d.%d.%s-" % (  # noqa: UP031
+    named = "kernel-lsp-remote-%d.%d.%s-" % (  # noqa: UP031
         Path("/proc/self/ns/pid").stat().st_ino,
         os.getpid(),
         began,
@@ -41,14 +42,14 @@ def run(token: str, station: str) -> None:
         with tarfile.open(fileobj=io.BytesIO(base64.b64decode(content))) as archive:
             archive.extractall(root)
         boot = str(Path(root, "kernel_lsp", "bootstrap.py"))
-        command = [sys.executable, "-B", boot, "{}", "read-to-the-end", station, token]
+        command = [sys.executable, "-B", boot, "{}", "read-to-the-end", server, token]
         subprocess.call(command, pass_fds=(held,))
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
 def watch(root: str) -> int:
-    """Have the folder removed when this process and the station are gone, however they ended: a
+    """Have the folder removed when this process and the gate server are gone, however they ended: a
     process in a session of its own waits for that. Returns what they hold until then."""
     waiting, held = os.pipe()
     if os.fork():

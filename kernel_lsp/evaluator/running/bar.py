@@ -23,7 +23,7 @@ MARGIN = 1.25
 FAR = 0.05
 """Difference from the program's own output, relative to its norm, that no rounding makes; where
 float64 cannot be had, because the program names its dtypes, this alone decides."""
-Call = Callable[[Callee, Any], Any]
+CallWith = Callable[[Callee, Any], Any]
 
 
 class ExpectedResult:
@@ -35,7 +35,7 @@ class ExpectedResult:
         wide: Callee,
         arguments: Any,
         outputs: Sequence[torch.Tensor],
-        call: Call,
+        call: CallWith,
     ) -> None:
         """``wide``: the same program in float64; ``call`` runs one on (positional, by name);
         ``outputs`` are the program's own."""
@@ -71,7 +71,7 @@ class ExpectedResult:
 
     @staticmethod
     def _wide(
-        callee: Callee, wide: Callee, arguments: Any, call: Call, by: float
+        callee: Callee, wide: Callee, arguments: Any, call: CallWith, by: float
     ) -> list[torch.Tensor]:
         """Outputs in float64, inputs and parameters moved by up to ``by`` eps of their dtype."""
 

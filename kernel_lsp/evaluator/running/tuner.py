@@ -36,7 +36,7 @@ from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
 WARMUPS = 8
-Launch = Callable[[], Any]
+LaunchOnce = Callable[[], Any]
 
 
 class Tuner:
@@ -103,8 +103,8 @@ class Tuner:
     def compile(self, message: dict[str, Any]) -> dict[str, Any]:
         """Compile the kernels of all variants: name -> what is wrong, "" when nothing is."""
         problems: dict[str, str] = {}
-        launches: list[tuple[str, Launch]] = []
-        tried: dict[str, Launch] = {}
+        launches: list[tuple[str, LaunchOnce]] = []
+        tried: dict[str, LaunchOnce] = {}
         for variant in message["variants"]:
             try:
                 with _silence_launches(tried) as collected:
@@ -165,10 +165,10 @@ class Tuner:
 
 
 @contextlib.contextmanager
-def _silence_launches(tried: dict[str, Launch]) -> Iterator[list[Launch]]:
+def _silence_launches(tried: dict[str, LaunchOnce]) -> Iterator[list[LaunchOnce]]:
     """Inside the block Triton's kernels do nothing; the list receives what compiles each of them,
     ``tried`` what compiles the configurations of autotune, each once for all variants."""
-    collected: list[Launch] = []
+    collected: list[LaunchOnce] = []
     try:
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
@@ -211,7 +211,7 @@ def _silence_launches(tried: dict[str, Launch]) -> Iterator[list[Launch]]:
             kind.run = original
 
 
-def _compile_problem(launch: Launch) -> str:
+def _compile_problem(launch: LaunchOnce) -> str:
     """What is wrong with one kernel; "" when it compiles and fits the device."""
     try:
         kernel = launch()

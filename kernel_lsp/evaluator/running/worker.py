@@ -40,7 +40,7 @@ from kernel_lsp.evaluator.tensors import (
 from kernel_lsp.records import Program, Workload
 
 COMPILER_RECURSION_LIMIT = 2000
-Answer = Callable[[dict[str, Any], list[bytes], TensorOutbox], dict[str, Any]]
+WorkerOperation = Callable[[dict[str, Any], list[bytes], TensorOutbox], dict[str, Any]]
 
 
 class Worker:
@@ -404,7 +404,7 @@ def answer(
     return worker.backward(message, blobs, out) if what == "backward" else worker.finish()
 
 
-def serve(requests: wire.Pipe, replies: wire.Pipe, answer: Answer) -> None:
+def serve(requests: wire.Pipe, replies: wire.Pipe, answer: WorkerOperation) -> None:
     """Answer until the parent goes; what is large is left in this process's folder."""
     folder = Path.cwd()
     while (request := wire.read_frame(requests)) is not None:

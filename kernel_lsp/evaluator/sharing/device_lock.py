@@ -38,10 +38,9 @@ from kernel_lsp.evaluator.sharing.allowance import continues_at, used_s
 from kernel_lsp.evaluator.sharing.locks import Files, device_key, try_lock
 from kernel_lsp.evaluator.sharing.memory_claims import MemoryClaims, MemoryNeed
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighbor, Neighborhood
-from kernel_lsp.records import Progress
+from kernel_lsp.records import Progress, Report
 
 T = TypeVar("T")
-Report = Callable[[Progress], None]
 BUSY_PERCENT = 10
 """A desktop's compositor stays below, a training run is far above."""
 BUSY_CPU_PERCENT = 50

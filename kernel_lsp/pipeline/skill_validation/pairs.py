@@ -16,16 +16,16 @@ from kernel_lsp.pipeline.skill_validation.treatment import ValidationArms
 from kernel_lsp.records import Attempt, Candidate, EvalStatus, TaskUplift
 from kernel_lsp.skillbook import conditions
 
-Sample = Mapping[str, Attempt]
+AttemptSample = Mapping[str, Attempt]
 """By the candidate's id."""
 
 
-def is_whole(found: Sample, arms: ValidationArms) -> bool:
+def is_whole(found: AttemptSample, arms: ValidationArms) -> bool:
     """Both halves of the pair are there."""
     return arms.mine.id in found and (arms.without is None or arms.without.id in found)
 
 
-def gain(pairs: Sequence[Sample], candidate: Candidate | None) -> float:
+def gain(pairs: Sequence[AttemptSample], candidate: Candidate | None) -> float:
     """On average; 0 for the program as it is, and in a sample that did not judge the candidate."""
     if candidate is None or not pairs:
         return 0.0
@@ -33,7 +33,7 @@ def gain(pairs: Sequence[Sample], candidate: Candidate | None) -> float:
 
 
 def of_arms(
-    task: ValidationTask, one: Opened, arms: ValidationArms, pairs: Sequence[Sample]
+    task: ValidationTask, one: Opened, arms: ValidationArms, pairs: Sequence[AttemptSample]
 ) -> TaskUplift:
     return TaskUplift(
         task=task.title,
@@ -68,7 +68,7 @@ def of_text(task: ValidationTask, one: Opened, pairs: Sequence[PromptedPair]) ->
     )
 
 
-def _right(found: Sample, candidate: Candidate | None) -> bool:
+def _right(found: AttemptSample, candidate: Candidate | None) -> bool:
     """The program as it is is right."""
     return candidate is None or _has_passed(found[candidate.id])
 

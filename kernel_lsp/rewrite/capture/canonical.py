@@ -19,7 +19,7 @@ from torch import fx
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
-Call: TypeAlias = tuple[Any, tuple[Any, ...]]
+CanonicalCall: TypeAlias = tuple[Any, tuple[Any, ...]]
 """An operation and its arguments."""
 POOLS = {
     aten.max_pool2d_with_indices: aten.max_pool2d,
@@ -101,12 +101,12 @@ def _rank(node: Any) -> int:
     return int(node.meta["val"].dim())
 
 
-def _inner(graph: Graph, node: fx.Node) -> Call | None:
+def _inner(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     left, right = node.args[:2]
     return (aten.linear.default, (left, right)) if _rank(left) > 0 and _rank(right) == 2 else None
 
 
-def _tensordot(graph: Graph, node: fx.Node) -> Call | None:
+def _tensordot(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     """Over the last dimension of the first factor and one of a matrix, or of a vector."""
     left, right = node.args[:2]
     mine, other = (list(argument(node, name)) for name in ("dims_self", "dims_other"))
@@ -117,11 +117,11 @@ def _tensordot(graph: Graph, node: fx.Node) -> Call | None:
     return aten.linear.default, (left, right)
 
 
-def _mv(graph: Graph, node: fx.Node) -> Call | None:
+def _mv(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     return aten.matmul.default, tuple(node.args)
 
 
-def _addmm(graph: Graph, node: fx.Node) -> Call | None:
+def _addmm(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     """A bias, a matrix and a transposed weight are a linear layer."""
     bias, left, right = node.args[:3]
     weight = _find_untransposed(right)
@@ -145,7 +145,7 @@ def _find_untransposed(node: Any) -> fx.Node | None:
 # --- diagonals ---------------------------------------------------------------------------
 
 
-def _linalg_diagonal(graph: Graph, node: fx.Node) -> Call | None:
+def _linalg_diagonal(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     dims = tuple(argument(node, name, default) for name, default in DIAGONAL)
     return aten.diagonal.default, (node.args[0], *dims)
 
@@ -153,7 +153,7 @@ def _linalg_diagonal(graph: Graph, node: fx.Node) -> Call | None:
 DIAGONAL = (("offset", 0), ("dim1", -2), ("dim2", -1))
 
 
-def _diagflat(graph: Graph, node: fx.Node) -> Call | None:
+def _diagflat(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     if _rank(node.args[0]) != 1:
         return None
     return aten.diag.default, (node.args[0], argument(node, "offset", 0))
@@ -164,7 +164,7 @@ def _diagflat(graph: Graph, node: fx.Node) -> Call | None:
 VIEWS = (aten.flatten, aten.view, aten.reshape)
 
 
-def _find_unflattened(graph: Graph, node: fx.Node) -> Call | None:
+def _find_unflattened(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     """The same numbers, reduced where they were before they were put into a row. Strides that a
     view would refuse are reduced too."""
     dims, view = argument(node, "dim"), node.args[0]
@@ -180,7 +180,7 @@ def _find_unflattened(graph: Graph, node: fx.Node) -> Call | None:
     return node.target, (base, *node.args[1:at], found, *node.args[at + 1 :])
 
 
-def _norm(graph: Graph, node: fx.Node) -> Call | None:
+def _norm(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     """Of vectors: along one dimension, of one vector, or of all elements together."""
     x, order, dims = node.args[0], argument(node, "ord", None), argument(node, "dim", None)
     one = len(dims) == 1 if dims is not None else order is None or _rank(x) == 1
@@ -190,7 +190,7 @@ def _norm(graph: Graph, node: fx.Node) -> Call | None:
     return aten.linalg_vector_norm.default, (x, 2 if order is None else order, dims, keepdim)
 
 
-def _find_restored(graph: Graph, node: fx.Node) -> Call | None:
+def _find_restored(graph: Graph, node: fx.Node) -> CanonicalCall | None:
     """The dimension that a reduction took away comes back, with one element."""
     base = node.args[0]
     before, after = tuple(graph.val(base).shape), tuple(graph.val(node).shape)
@@ -242,7 +242,7 @@ REDUCTIONS = (aten.sum, aten.mean, aten.amax, aten.amin, aten.logsumexp, aten.li
               aten.norm,
               aten.var, aten.std)  # fmt: skip
 
-RULES: dict[Any, Callable[[Graph, fx.Node], Call | None]] = {
+RULES: dict[Any, Callable[[Graph, fx.Node], CanonicalCall | None]] = {
     aten.inner: _inner,
     aten.tensordot: _tensordot,
     aten.mv: _mv,

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from kernel_lsp.errors import CaptureError, SnapshotError
 from kernel_lsp.records import Home
 from kernel_lsp.snapshots import making
-from kernel_lsp.snapshots.opening import OpenedCall, Spec, dtype_of, open_call
+from kernel_lsp.snapshots.opening import OpenedCall, ValueSpec, dtype_of, open_call
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -71,13 +71,13 @@ class Faked:
     def device(self, name: str) -> torch.device:
         return torch.device("cpu")
 
-    def make(self, place: int, spec: Spec, room: torch.Tensor | None) -> torch.Tensor:
+    def make(self, place: int, spec: ValueSpec, room: torch.Tensor | None) -> torch.Tensor:
         with self.mode:
             made = making.make_strided(spec, dtype_of(spec), None, torch.device("cpu"))
         self.places[id(made)] = spec["device"].partition(":")[0]
         return made
 
-    def fill(self, tensor: torch.Tensor, spec: Spec, values: torch.Tensor | None) -> None:
+    def fill(self, tensor: torch.Tensor, spec: ValueSpec, values: torch.Tensor | None) -> None:
         pass
 
 

@@ -73,7 +73,7 @@ def call_cost(graph: Graph) -> CallCost | None:
     )
 
 
-Work: TypeAlias = dict[str, tuple[float, float]]
+WorkByKind: TypeAlias = dict[str, tuple[float, float]]
 """Name of a call -> (floating point operations, seconds)."""
 
 
@@ -103,12 +103,12 @@ def launches(graph: Graph) -> int:
     return sum(_count_launches(node) for node in graph.nodes if not is_view(node))
 
 
-def work(graph: Graph) -> Work:
+def work(graph: Graph) -> WorkByKind:
     """What each call does, to be handed over when a rewrite replaces it."""
     return {node.name: (_flops(node), _expected_seconds(graph, node)) for node in graph.nodes}
 
 
-def hand_over(before: Work, after: Graph, benefit: float) -> None:
+def hand_over(before: WorkByKind, after: Graph, benefit: float) -> None:
     """Tell the launches that a rewrite brought what they have to do: their source does not say it.
 
     They compute what the rewrite took away, in the time that it took less the share of the whole

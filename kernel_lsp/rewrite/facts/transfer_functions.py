@@ -20,11 +20,11 @@ from kernel_lsp.rewrite.facts.tensors import INF, TensorFact, unknown_fact
 if TYPE_CHECKING:
     from kernel_lsp.rewrite.graph import Graph
 
-Rule = Callable[[TensorFact, list[Any], Callable[[str], Any]], TensorFact]
+TransferFunction = Callable[[TensorFact, list[Any], Callable[[str], Any]], TensorFact]
 """(result with shape and dtype only, facts or literals of the arguments, argument by name) ->
 result."""
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, TransferFunction] = {}
 
 
 def of(graph: Graph, node: fx.Node) -> TensorFact:
@@ -88,8 +88,8 @@ def _part(graph: Graph, base: TensorFact, node: fx.Node) -> TensorFact:
     return like(base, graph.fact(source.args[0]))
 
 
-def _rule(*names: str) -> Callable[[Rule], Rule]:
-    def add(rule: Rule) -> Rule:
+def _rule(*names: str) -> Callable[[TransferFunction], TransferFunction]:
+    def add(rule: TransferFunction) -> TransferFunction:
         RULES.update(dict.fromkeys(names, rule))
         return rule
 
@@ -261,7 +261,9 @@ def clamp_bounds(dtype: torch.dtype | None, arg: Any) -> tuple[float, float] | N
     return round_to_dtype(dtype, float(low)), round_to_dtype(dtype, float(high))
 
 
-def _bounded_rule(lo: float, hi: float, *, sign: bool = False, inf_makes_nan: bool = False) -> Rule:
+def _bounded_rule(
+    lo: float, hi: float, *, sign: bool = False, inf_makes_nan: bool = False
+) -> TransferFunction:
     """A function whose values lie in [lo, hi]; ``sign``: f(x) has the sign of x."""
 
     def rule(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.rewrite.kernels import effects, launchers, places, totals
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.lane_axes import Reach
 from kernel_lsp.rewrite.kernels.source import (
-    Function,
     assignments,
     find_calls,
     is_set,
@@ -75,7 +75,7 @@ def _revealing_accesses(cut: _Cut, writes: list[ast.Call]) -> Iterator[ast.Call]
 class _Cut:
     """Where the number of a block is told: what is multiplied by its length."""
 
-    def __init__(self, function: Function, block: str) -> None:
+    def __init__(self, function: FunctionNode, block: str) -> None:
         self.function, self.block = function, block
         self.numbers: set[str] = set()
         for node in ast.walk(function):
@@ -172,7 +172,7 @@ def _of_one_block(cut: _Cut) -> Iterator[ast.If]:
 
 
 def _of_some_blocks(
-    function: Function, block: str, *, of_grid: bool
+    function: FunctionNode, block: str, *, of_grid: bool
 ) -> Iterator[ast.If | ast.While]:
     """Branches by what was reduced over one block, that write, or in a program of one block end it
     or set anything; what a loop goes on with may be set by what each of its blocks has."""
@@ -185,7 +185,7 @@ def _of_some_blocks(
                 yield branch
 
 
-def _loops_over(function: Function, block: str) -> list[ast.For]:
+def _loops_over(function: FunctionNode, block: str) -> list[ast.For]:
     loops = (n for n in ast.walk(function) if isinstance(n, ast.For))
     return [loop for loop in loops if block in names_in(loop.iter)]
 
@@ -198,7 +198,7 @@ def _writes_or_ends(branch: ast.AST) -> bool:
     )
 
 
-def _counting(cut: _Cut, function: Function) -> Iterator[ast.Call]:
+def _counting(cut: _Cut, function: FunctionNode) -> Iterator[ast.Call]:
     """Additions of one number for each block, whatever lanes it has: they count the blocks."""
     reach = Reach(function, cut.block)
     picked = [n for n in ast.walk(function) if isinstance(n, ast.If) and cut.picks(n.test)]
@@ -249,7 +249,7 @@ def _operands(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _reduced_writes(
-    function: Function, block: str, writes: list[ast.Call], *, of_grid: bool
+    function: FunctionNode, block: str, writes: list[ast.Call], *, of_grid: bool
 ) -> Iterator[ast.Call]:
     """Writes of what was reduced over one block, or where that says to, and that no later block
     goes on with, nor an atomic operation."""
@@ -264,7 +264,7 @@ def _reduced_writes(
 
 
 def _reduced_operands(
-    write: ast.Call, part: Function | ast.For, reductions: set[int]
+    write: ast.Call, part: FunctionNode | ast.For, reductions: set[int]
 ) -> list[ast.expr]:
     """Value and mask of a write, where they come from a reduction that its result shows."""
     is_atomic = not find_calls(write, "store")
@@ -275,7 +275,7 @@ def _reduced_operands(
     return [one for one in asked if one is not None and _comes(one, reductions, made)]
 
 
-def _made_of(part: Function | ast.For, calls: set[int]) -> set[str]:
+def _made_of(part: FunctionNode | ast.For, calls: set[int]) -> set[str]:
     """Names that these calls are part of, in this part of the kernel: behind a loop all blocks are
     in."""
     within = {id(n) for n in ast.walk(part)} & calls
@@ -369,13 +369,13 @@ def _is_put_together(kernel: Kernel, cut: _Cut, store: ast.Call) -> bool:
     return all(_is_total(kernel.launcher, n) for n in _reads(kernel.launcher, given.id))
 
 
-def _reads(launcher: Function, name: str) -> Iterator[ast.Name]:
+def _reads(launcher: FunctionNode, name: str) -> Iterator[ast.Name]:
     for node in ast.walk(launcher):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             yield node
 
 
-def _is_total(launcher: Function, name: ast.Name) -> bool:
+def _is_total(launcher: FunctionNode, name: ast.Name) -> bool:
     for node in ast.walk(launcher):
         match node:
             case ast.Call(func=ast.Subscript(), args=args, keywords=keywords):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.rewrite.kernels import block_visibility, heuristics
 from kernel_lsp.rewrite.kernels.grids import (
     OF_GRID,
@@ -27,7 +28,6 @@ from kernel_lsp.rewrite.kernels.grids import (
 from kernel_lsp.rewrite.kernels.hoisting import FREE, HELD, Moving
 from kernel_lsp.rewrite.kernels.launched import Blocks
 from kernel_lsp.rewrite.kernels.source import (
-    Function,
     assignments,
     find_assignments,
     find_calls,
@@ -171,7 +171,7 @@ def _other_operand(operation: ast.BinOp, node: ast.AST) -> ast.expr:
     return operation.left if operation.right is node else operation.right
 
 
-def _steps_by_program(function: Function, node: ast.AST, parent: ast.AST) -> bool:
+def _steps_by_program(function: FunctionNode, node: ast.AST, parent: ast.AST) -> bool:
     """Whether the size is multiplied by the program's number."""
     if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, ast.Mult):
         return False
@@ -192,7 +192,7 @@ def _use(kernel: Kernel, name: str) -> str | None:
     return OF_GRID if grid else OF_LOOP
 
 
-def _uses(function: Function, name: str) -> Iterator[tuple[ast.Name, list[ast.AST]]]:
+def _uses(function: FunctionNode, name: str) -> Iterator[tuple[ast.Name, list[ast.AST]]]:
     def walk(node: ast.AST, parents: list[ast.AST]) -> Iterator[tuple[ast.Name, list[ast.AST]]]:
         if isinstance(node, ast.Name) and node.id == name:
             yield node, parents
@@ -232,7 +232,7 @@ def _is_place(kernel: Kernel, node: ast.expr) -> bool:
     )
 
 
-def _is_program(function: Function, node: ast.expr) -> bool:
+def _is_program(function: FunctionNode, node: ast.expr) -> bool:
     """A number of the program in its grid: tl.program_id, or a name that stands for (a part of)
     one."""
     if find_calls(node, "program_id"):
@@ -243,7 +243,7 @@ def _is_program(function: Function, node: ast.expr) -> bool:
     return any(find_calls(value, "program_id") for value in values)
 
 
-def _moves(function: Function, moving: Moving) -> bool:
+def _moves(function: FunctionNode, moving: Moving) -> bool:
     """No access goes to one block alone, as one to a row that is held whole would."""
     pointers = ((access, operand(access, 0, "pointer")) for _, access in _accesses(function))
     return all(
@@ -252,13 +252,13 @@ def _moves(function: Function, moving: Moving) -> bool:
     )
 
 
-def _accesses(function: Function) -> Iterator[tuple[int, ast.Call]]:
+def _accesses(function: FunctionNode) -> Iterator[tuple[int, ast.Call]]:
     """Every load, store and atomic operation, with the place of its mask among the arguments."""
     for kind, at in (("load", 1), ("store", 2), *((f"atomic_{op}", 2) for op in ATOMICS)):
         yield from ((at, access) for access in find_calls(function, kind))
 
 
-def _is_masked(function: Function, name: str, moving: Moving) -> bool:
+def _is_masked(function: FunctionNode, name: str, moving: Moving) -> bool:
     """Of all loads and stores that depend on the block. Offsets that are taken modulo something
     stay inside what they are taken of, so a load through them needs no mask."""
     if find_calls(function, "make_block_ptr") or find_calls(function, "make_tensor_descriptor"):

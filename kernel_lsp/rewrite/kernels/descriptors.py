@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import launch_constants, launchers, places
 from kernel_lsp.rewrite.kernels.source import find_assignments, sources
-from kernel_lsp.rewrite.kernels.terms import Atom, Terms
+from kernel_lsp.rewrite.kernels.terms import Atom, TermCounts
 from kernel_lsp.rewrite.kernels.tiles import BlockAxis, MemoryTile, Tiles
 from kernel_lsp.rewrite.kernels.view import Kernel
 
@@ -123,7 +123,7 @@ def _is_always(tiles: Tiles, call: ast.Call) -> bool:
     return True
 
 
-def _unit(kernel: Kernel, stride: Terms) -> str | None:
+def _unit(kernel: Kernel, stride: TermCounts) -> str | None:
     """The launcher's word for a stride that is 1 in this workload; empty: it is the number."""
     if stride == {(): 1}:
         return ""
@@ -140,7 +140,7 @@ def _number(kernel: Kernel, name: str) -> str | None:
     return launch_constants.given_text(kernel, name) if whole else None
 
 
-def _launcher_text(kernel: Kernel, number: Terms) -> str | None:
+def _launcher_text(kernel: Kernel, number: TermCounts) -> str | None:
     """A product of parameters in the launcher's words."""
     match list(number.items()):
         case [(product, count)]:
@@ -178,7 +178,7 @@ def _programs(kernel: Kernel, axis: int) -> str | None:
     return grid[axis]
 
 
-def _corner(tiles: Tiles, start: Terms, at: ast.AST) -> str | None:
+def _corner(tiles: Tiles, start: TermCounts, at: ast.AST) -> str | None:
     """A sum in the kernel's words at a place: names of 32 bits where they are the same number."""
     if not start:
         return "0"
@@ -202,7 +202,7 @@ def _factor(tiles: Tiles, one: Atom, at: ast.AST) -> str | None:
     return one.key if one.kind == "name" and one.key in tiles.sizes else None
 
 
-def _name(tiles: Tiles, number: Terms, at: ast.AST) -> str | None:
+def _name(tiles: Tiles, number: TermCounts, at: ast.AST) -> str | None:
     stored = (
         n.id
         for n in ast.walk(tiles.function)

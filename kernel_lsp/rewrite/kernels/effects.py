@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import Function, axis_of, find_calls, stored_names
+from kernel_lsp.rewrite.kernels.source import axis_of, find_calls, stored_names
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 LOUD = ("store", "atomic", "barrier", "assert", "print", "asm", "tensormap", "assume")
@@ -69,7 +70,7 @@ def calls_that_may(kernel: Kernel, words: Sequence[str]) -> list[str]:
     return sorted(name for name, text in texts.items() if any(word in text for word in words))
 
 
-def helpers(kernel: Kernel, function: Function) -> list[str]:
+def helpers(kernel: Kernel, function: FunctionNode) -> list[str]:
     """Functions that a kernel calls, other than the language's, of which nothing is known."""
     own = {language(kernel), "libdevice", "tldevice", *BUILTIN}
     found = []
@@ -83,7 +84,7 @@ def helpers(kernel: Kernel, function: Function) -> list[str]:
     return found
 
 
-def waits(function: Function) -> list[str]:
+def waits(function: FunctionNode) -> list[str]:
     """Names of the atomic operations and the assembly of a kernel."""
     return [
         n.attr
@@ -92,14 +93,14 @@ def waits(function: Function) -> list[str]:
     ]
 
 
-def is_straight(function: Function) -> bool:
+def is_straight(function: FunctionNode) -> bool:
     """A program runs from the first statement to the last: no return, no while, no function in
     it."""
     leaving = ast.Return | ast.While | ast.FunctionDef
     return not any(isinstance(n, leaving) for n in ast.walk(function) if n is not function)
 
 
-def asked_axes(function: Function) -> set[int | None]:
+def asked_axes(function: FunctionNode) -> set[int | None]:
     """Axes of the grid that a kernel asks for."""
     calls = (find_calls(function, name) for name in ("program_id", "num_programs"))
     return {axis_of(call) for some in calls for call in some}

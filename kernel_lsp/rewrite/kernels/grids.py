@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.rewrite.kernels.source import Function, grid_said, names_in, only_value
+from kernel_lsp.parsing import FunctionNode
+from kernel_lsp.rewrite.kernels.source import grid_said, names_in, only_value
 from kernel_lsp.rewrite.kernels.terms import TermReader, atom
 from kernel_lsp.rewrite.kernels.view import Kernel
 
@@ -73,13 +74,13 @@ def _own_extents(kernel: Kernel, name: str) -> list[ast.expr]:
     return [elements[axis] for axis in sorted(axes) if axis < len(elements)]
 
 
-def divisors(launcher: Function, grid: ast.expr, value: int) -> list[ast.expr]:
+def divisors(launcher: FunctionNode, grid: ast.expr, value: int) -> list[ast.expr]:
     """Constants of this value by which ``cdiv`` divides."""
     found = (call.args[1:] for part in parts(launcher, grid) for call in _cdivs(part))
     return [n for rest in found for one in rest for n in constants(one, value) if n is one]
 
 
-def _blocks_of(launcher: Function, grid: ast.expr) -> Iterator[ast.expr]:
+def _blocks_of(launcher: FunctionNode, grid: ast.expr) -> Iterator[ast.expr]:
     """What the grid divides by, rounding up."""
     for node in (n for part in parts(launcher, grid) for n in ast.walk(part)):
         match node:
@@ -109,7 +110,7 @@ def _rounds_up(left: ast.expr, block: str) -> bool:
     return False
 
 
-def parts(launcher: Function, node: ast.expr) -> Iterator[ast.expr]:
+def parts(launcher: FunctionNode, node: ast.expr) -> Iterator[ast.expr]:
     """The expression, and those that names of it stand for."""
     waiting, seen = [node], set[str]()
     while waiting:
@@ -120,7 +121,7 @@ def parts(launcher: Function, node: ast.expr) -> Iterator[ast.expr]:
             waiting += [value] if value is not None else []
 
 
-def _names_of(launcher: Function, node: ast.expr) -> set[str]:
+def _names_of(launcher: FunctionNode, node: ast.expr) -> set[str]:
     return set[str]().union(*map(names_in, parts(launcher, node)))
 
 

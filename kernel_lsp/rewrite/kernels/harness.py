@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kernel_lsp.errors import RewriteError
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.records import Program, Target, TargetKind
 from kernel_lsp.rewrite.kernels.operators import (
     AutogradOperator,
@@ -21,7 +22,6 @@ from kernel_lsp.rewrite.kernels.operators import (
     said_launcher,
 )
 from kernel_lsp.rewrite.kernels.source import (
-    Function,
     KernelSource,
     find_assignments,
     launches,
@@ -149,7 +149,7 @@ def written_arguments(source: KernelSource) -> list[str]:
     return [a.arg for a in _parameters(launcher) if a.arg in found]
 
 
-def _sharing(launcher: Function, value: ast.expr) -> set[str]:
+def _sharing(launcher: FunctionNode, value: ast.expr) -> set[str]:
     """Names whose memory a value may be: followed through views, branches and functions of the
     same file."""
     found: set[str] = set()
@@ -178,7 +178,7 @@ def _sharing(launcher: Function, value: ast.expr) -> set[str]:
     return found
 
 
-def _assigned_to(launcher: Function, name: str) -> list[ast.expr]:
+def _assigned_to(launcher: FunctionNode, name: str) -> list[ast.expr]:
     """What a name stands for, also as part of a tuple: ``q, k = prepared(q, k)``."""
     return [
         node.value
@@ -187,7 +187,7 @@ def _assigned_to(launcher: Function, name: str) -> list[ast.expr]:
     ]
 
 
-def written_parameters(kernel: Function, helpers: Mapping[str, Function]) -> set[str]:
+def written_parameters(kernel: FunctionNode, helpers: Mapping[str, FunctionNode]) -> set[str]:
     """Parameters that a stored-to address comes from, also in the functions of the program that it
     calls."""
     names = {a.arg for a in _parameters(kernel)}
@@ -213,7 +213,7 @@ def written_parameters(kernel: Function, helpers: Mapping[str, Function]) -> set
     return found
 
 
-def _bases(kernel: Function, node: ast.expr, depth: int = 8) -> set[str]:
+def _bases(kernel: FunctionNode, node: ast.expr, depth: int = 8) -> set[str]:
     """Names that an address starts from: the leftmost term of its sum, through assignments."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         node = node.left
@@ -227,7 +227,7 @@ def _bases(kernel: Function, node: ast.expr, depth: int = 8) -> set[str]:
     return {node.id}.union(*(_bases(kernel, value, depth - 1) for value in said))
 
 
-def _passed_values(call: ast.Call, function: Function) -> list[tuple[str | None, ast.expr]]:
+def _passed_values(call: ast.Call, function: FunctionNode) -> list[tuple[str | None, ast.expr]]:
     """What a call passes for each parameter; None: for one that its text does not tell
     (``*arguments``)."""
     starred = any(isinstance(one, ast.Starred) for one in call.args)
@@ -236,11 +236,11 @@ def _passed_values(call: ast.Call, function: Function) -> list[tuple[str | None,
     return [*by_place, *((k.arg, k.value) for k in call.keywords)]
 
 
-def _parameters(function: Function) -> list[ast.arg]:
+def _parameters(function: FunctionNode) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
-def _defaults(function: Function) -> list[tuple[ast.arg, ast.expr]]:
+def _defaults(function: FunctionNode) -> list[tuple[ast.arg, ast.expr]]:
     given = function.args
     last = [*given.posonlyargs, *given.args][-len(given.defaults) :] if given.defaults else []
     named = [
@@ -249,7 +249,7 @@ def _defaults(function: Function) -> list[tuple[ast.arg, ast.expr]]:
     return [*zip(last, given.defaults, strict=True), *named]
 
 
-def _around(launcher: Function, name: str, copied: list[str]) -> str:
+def _around(launcher: FunctionNode, name: str, copied: list[str]) -> str:
     arguments = ast.unparse(launcher.args)
     passed = [
         a.arg if a not in launcher.args.kwonlyargs else f"{a.arg}={a.arg}"

@@ -10,36 +10,37 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.rewrite.kernels.lane_axes import Reach
-from kernel_lsp.rewrite.kernels.source import Function, find_calls, names_in, pairs, stored_names
+from kernel_lsp.rewrite.kernels.source import find_calls, names_in, pairs, stored_names
 
 FREE, HELD, MOVES = 0, 1, 2
-Places = frozenset[int]
+PathStates = frozenset[int]
 """One of the three for each path."""
-ANY: Places = frozenset((FREE, HELD, MOVES))
+ANY: PathStates = frozenset((FREE, HELD, MOVES))
 ROUNDS = 4
 """Turns of a loop after which what it hands on is as it stays; else nothing is said of it."""
 
 
 class Moving:
-    def __init__(self, function: Function, block: str) -> None:
+    def __init__(self, function: FunctionNode, block: str) -> None:
         self.block = block
         self._lanes = Reach(function, block)
-        self._names: dict[str, Places] = {
+        self._names: dict[str, PathStates] = {
             a.arg: frozenset((FREE,)) for a in ast.walk(function.args) if isinstance(a, ast.arg)
         }
         self._names[block] = frozenset((HELD,))
-        self._before: dict[ast.Call, Mapping[str, Places]] = {}
+        self._before: dict[ast.Call, Mapping[str, PathStates]] = {}
         self._run(function.body)
 
-    def at(self, call: ast.Call, node: ast.expr) -> Places:
+    def at(self, call: ast.Call, node: ast.expr) -> PathStates:
         """Of an operand of the call."""
         names = self._before.get(call)
         return ANY if names is None else self._of(node, names)
 
     # --- expressions ---------------------------------------------------------------------------
 
-    def _of(self, node: ast.expr, names: Mapping[str, Places]) -> Places:
+    def _of(self, node: ast.expr, names: Mapping[str, PathStates]) -> PathStates:
         """A name or a sum with the block's length is one block further."""
         further = isinstance(node, ast.Name | ast.BinOp) and self.block in names_in(node)
         return (
@@ -48,7 +49,7 @@ class Moving:
             else self._part(node, names)
         )
 
-    def _part(self, node: ast.AST, names: Mapping[str, Places]) -> Places:
+    def _part(self, node: ast.AST, names: Mapping[str, PathStates]) -> PathStates:
         match node:
             case ast.Name(id=name):
                 return names.get(name, frozenset((FREE,)))
@@ -116,7 +117,7 @@ class Moving:
         now = dict(self._names)
         self._before |= {call: now for call in ast.walk(node) if isinstance(call, ast.Call)}
 
-    def _set(self, made: Sequence[tuple[ast.expr, Places]]) -> None:
+    def _set(self, made: Sequence[tuple[ast.expr, PathStates]]) -> None:
         for target, places in made:
             self._names |= dict.fromkeys(names_in(target), places)
 
@@ -143,7 +144,7 @@ class Moving:
         if target is not None and given is not None and self._goes_through(given):
             self._leave(entry, names_in(target))
 
-    def _leave(self, entry: Mapping[str, Places], targets: set[str]) -> None:
+    def _leave(self, entry: Mapping[str, PathStates], targets: set[str]) -> None:
         """Behind a loop over the blocks its variable, and lanes that came with it, stay at the
         last one."""
         for name, places in self._names.items():
@@ -152,14 +153,18 @@ class Moving:
                 self._names[name] = places - {MOVES} | {HELD}
 
 
-def _either(one: Mapping[str, Places], other: Mapping[str, Places]) -> dict[str, Places]:
+def _either(
+    one: Mapping[str, PathStates], other: Mapping[str, PathStates]
+) -> dict[str, PathStates]:
     """Behind two branches; a name that only one of them knows is not read behind the other."""
     return {
         name: one.get(name, frozenset()) | other.get(name, frozenset()) for name in {**one, **other}
     }
 
 
-def _handed_on(entry: Mapping[str, Places], end: Mapping[str, Places]) -> dict[str, Places]:
+def _handed_on(
+    entry: Mapping[str, PathStates], end: Mapping[str, PathStates]
+) -> dict[str, PathStates]:
     """Before a turn of a loop: what was known before it, or what the turn before has left."""
     made = _either(entry, end)
     moved = [name for name, places in end.items() if MOVES in places and HELD not in places]

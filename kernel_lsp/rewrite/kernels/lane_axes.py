@@ -11,7 +11,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels.source import Function, assignments, names_in, operand
+from kernel_lsp.parsing import FunctionNode
+from kernel_lsp.rewrite.kernels.source import assignments, names_in, operand
 
 SHAPES = ("zeros", "full", "empty")
 AXES = {
@@ -41,7 +42,7 @@ class LaneAxes:
 
 
 class Reach:
-    def __init__(self, function: Function, block: str) -> None:
+    def __init__(self, function: FunctionNode, block: str) -> None:
         self.function, self.block = function, block
         self._known: dict[str, LaneAxes] = {}
 

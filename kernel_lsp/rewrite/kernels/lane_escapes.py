@@ -15,9 +15,9 @@ from kernel_lsp.rewrite.kernels.tiles import Tiles, same_everywhere
 from kernel_lsp.rewrite.kernels.values import LANEWISE
 from kernel_lsp.rewrite.kernels.view import Kernel
 
-Lanes = frozenset[tuple[int, str]]
+LaneSet = frozenset[tuple[int, str]]
 """(axis, bound): the lanes along this axis that are behind this end."""
-NONE: Lanes = frozenset()
+NONE: LaneSet = frozenset()
 ELEMENTWISE = LANEWISE - {"min", "max", "float", "int"} | {"where", "cast"}
 """Of the language: there ``min`` and ``max`` reduce."""
 
@@ -26,7 +26,7 @@ class _Escapes(Exception):
     """With where."""
 
 
-def escape(kernel: Kernel, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> str | None:
+def escape(kernel: Kernel, tiles: Tiles, changed: Mapping[ast.Call, LaneSet]) -> str | None:
     """The statement by which changed lanes may be seen; None: by none. ``changed``: of loads."""
     bounds = {bound for lanes in changed.values() for _, bound in lanes}
     if moving := [bound for bound in bounds if not same_everywhere(bound)]:
@@ -40,9 +40,9 @@ def escape(kernel: Kernel, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> s
 
 
 class _LaneFlow:
-    def __init__(self, tiles: Tiles, changed: Mapping[ast.Call, Lanes]) -> None:
+    def __init__(self, tiles: Tiles, changed: Mapping[ast.Call, LaneSet]) -> None:
         self.tiles, self.changed, self.tl = tiles, changed, tiles.tl
-        self.names: dict[str, Lanes] = {}
+        self.names: dict[str, LaneSet] = {}
 
     def run(self, body: Sequence[ast.stmt]) -> None:
         for statement in body:
@@ -59,7 +59,7 @@ class _LaneFlow:
             case ast.For(target=ast.Name(id=name), body=body, orelse=[]):
                 self._unseen(statement.iter)
                 self.names[name] = NONE
-                before: dict[str, Lanes] | None = None
+                before: dict[str, LaneSet] | None = None
                 while before != self.names:  # a turn only adds lanes, of finitely many
                     before = dict(self.names)
                     self.run(body)
@@ -91,7 +91,7 @@ class _LaneFlow:
             if not lanes <= {(axis, key(below)) for axis, below in ends or ()}:
                 raise _Escapes(_describe_node(call))
 
-    def of(self, node: ast.expr) -> Lanes:
+    def of(self, node: ast.expr) -> LaneSet:
         """Lanes of the value that may be others. Raises _Escapes where it cannot be followed."""
         match node:
             case ast.Name(id=name):
@@ -131,7 +131,7 @@ class _LaneFlow:
 
     def _product(
         self, node: ast.Call, left: ast.expr, right: ast.expr, rest: list[ast.expr]
-    ) -> Lanes:
+    ) -> LaneSet:
         """Row by row of the left, column by column of the right; what is summed over must be the
         same."""
         rows, columns = self.of(left), self.of(right)
@@ -152,7 +152,7 @@ class _LaneFlow:
             raise _Escapes(_describe_node(node))
 
 
-def _swap_axes(lanes: Lanes) -> Lanes:
+def _swap_axes(lanes: LaneSet) -> LaneSet:
     return frozenset((1 - axis, bound) for axis, bound in lanes)
 
 

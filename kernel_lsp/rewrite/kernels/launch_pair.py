@@ -12,8 +12,9 @@ import ast
 import copy
 from dataclasses import dataclass
 
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.rewrite.kernels import launchers, places
-from kernel_lsp.rewrite.kernels.source import Function, find_calls, only_value
+from kernel_lsp.rewrite.kernels.source import find_calls, only_value
 
 LONGEST = 4000
 """Characters of an address with all names put in; beyond it is not compared."""
@@ -25,9 +26,9 @@ MAX_NAMES = 200
 class Side:
     """A kernel with the call that launches it."""
 
-    kernel: Function
+    kernel: FunctionNode
     call: ast.Call
-    launcher: Function
+    launcher: FunctionNode
     passed: dict[str, ast.expr]
 
     def passed_text(self, parameter: str) -> str:
@@ -74,7 +75,7 @@ class Side:
         return "?" in self.tensors([*self.loads(), *self.stores()])
 
 
-def side_of(launcher: Function, kernel: Function, call: ast.Call) -> Side | None:
+def side_of(launcher: FunctionNode, kernel: FunctionNode, call: ast.Call) -> Side | None:
     """None: not all that is passed is to be seen."""
     passed, arguments = places.passed_arguments(kernel, call), kernel.args
     if passed is None or arguments.vararg or arguments.kwarg or arguments.kwonlyargs:

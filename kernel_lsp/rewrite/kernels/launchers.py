@@ -10,9 +10,9 @@ import ast
 import copy
 from collections.abc import Mapping
 
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.rewrite.kernels.places import argument, passed_arguments
 from kernel_lsp.rewrite.kernels.source import (
-    Function,
     grid_said,
     is_set,
     names_in,
@@ -66,12 +66,12 @@ def is_allocation(node: ast.expr | None) -> bool:
     return False
 
 
-def allocates(launcher: Function, name: str) -> bool:
+def allocates(launcher: FunctionNode, name: str) -> bool:
     """The launcher makes the tensor of this name, and the name never stands for another."""
     return is_allocation(only_value(launcher, name))
 
 
-def apart(launcher: Function, one: ast.expr, other: ast.expr) -> bool:
+def apart(launcher: FunctionNode, one: ast.expr, other: ast.expr) -> bool:
     """Two tensors of the launcher never meet in memory: it made one, and the other does not come
     from that. Observed tensors would not say it: a launcher that writes in place is observed on
     copies."""
@@ -89,14 +89,14 @@ def separate(kernel: Kernel, one: str, other: str) -> bool:
     return here is not None and there is not None and apart(kernel.launcher, here, there)
 
 
-def settle_names(launcher: Function, node: ast.expr) -> ast.expr:
+def settle_names(launcher: FunctionNode, node: ast.expr) -> ast.expr:
     """An expression of the launcher with its sizes' names put in, and sizes of a tensor made like
     another as that one's, so that equal texts are equal values."""
     return _Settled(launcher).visit(copy.deepcopy(node))
 
 
 class _Settled(ast.NodeTransformer):
-    def __init__(self, launcher: Function) -> None:
+    def __init__(self, launcher: FunctionNode) -> None:
         self.launcher = launcher
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -115,7 +115,7 @@ class _Settled(ast.NodeTransformer):
 
 
 def grid(
-    launcher: Function, function: Function, call: ast.Call, most: int = 2
+    launcher: FunctionNode, function: FunctionNode, call: ast.Call, most: int = 2
 ) -> tuple[str, ...] | None:
     """A launch's extents as expressions of the launcher, ``meta["BLOCK"]`` as what is passed for
     BLOCK; None: they cannot be had, or are more than ``most``."""
@@ -137,7 +137,7 @@ def grid(
     return tuple(map(ast.unparse, made)) if known else None
 
 
-def steady(launcher: Function, names: set[str]) -> bool:
+def steady(launcher: FunctionNode, names: set[str]) -> bool:
     """Sizes of these mean the same anywhere in the launcher: a name is set once, an argument
     never, except to its contiguous self."""
     arguments = {a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg)}

@@ -12,7 +12,7 @@ import ast
 from dataclasses import dataclass
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.kernels.source import Function
+from kernel_lsp.parsing import FunctionNode
 
 FUNCTIONS = ("torch.autograd.Function", "autograd.Function", "Function")
 
@@ -22,8 +22,8 @@ class AutogradOperator:
     """One autograd Function, one of whose two halves is the launcher."""
 
     name: str
-    forward: Function
-    launcher: Function
+    forward: FunctionNode
+    launcher: FunctionNode
     parameters: tuple[ast.arg, ...]
     """Of ``apply``: the forward's without its context."""
 
@@ -77,7 +77,7 @@ def applying(operator: AutogradOperator, entry: str, copied: list[str]) -> str:
     return f"{head}{copies}    result = {operator.name}.apply({passed})\n    return {result}\n"
 
 
-def said_launcher(function: Function) -> str | None:
+def said_launcher(function: FunctionNode) -> str | None:
     """The launcher that `applying` has written into its function."""
     return ast.get_docstring(function)
 
@@ -114,7 +114,7 @@ def _signature(operator: AutogradOperator) -> str:
     )
 
 
-def _positional(function: Function) -> list[ast.arg]:
+def _positional(function: FunctionNode) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args]
 
 

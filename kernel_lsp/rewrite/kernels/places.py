@@ -11,7 +11,8 @@ import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from kernel_lsp.rewrite.kernels.source import Function, names_in
+from kernel_lsp.parsing import FunctionNode
+from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Proof, proof
 
 WIDTH = 100
@@ -40,7 +41,7 @@ def _at(line: int, column: int, end_line: int, end_column: int) -> ast.stmt:
     return ast.Pass(lineno=line, col_offset=column, end_lineno=end_line, end_col_offset=end_column)
 
 
-def fresh(function: Function, wanted: str) -> str:
+def fresh(function: FunctionNode, wanted: str) -> str:
     """A name that the function does not use yet."""
     taken = names_in(function) | {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
     others = (f"{wanted}_{i}" for i in itertools.count(2))
@@ -106,7 +107,7 @@ def argument(kernel: Kernel, name: str) -> ast.expr | None:
     )
 
 
-def passed_arguments(function: Function, call: ast.Call) -> dict[str, ast.expr] | None:
+def passed_arguments(function: FunctionNode, call: ast.Call) -> dict[str, ast.expr] | None:
     """What a launch passes, by parameter, defaults included; None: not all is to be seen."""
     if any(isinstance(a, ast.Starred) for a in call.args) or any(
         k.arg is None for k in call.keywords

@@ -42,7 +42,7 @@ from kernel_lsp.rewrite.kernels.source import KernelSource
 from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch
 from kernel_lsp.rewrite.scripts import load_skills
 
-Applied = tuple[Kernel, list[Proof], list[str]]
+AppliedKernel = tuple[Kernel, list[Proof], list[str]]
 MAX_PREFIXES = 500
 """States after the first steps of a chain that are kept at once: some ten kilobytes each."""
 
@@ -56,7 +56,7 @@ class KernelSession:
         self.program = replace(program, source=LINE_END.sub("\n", program.source))
         self.workload, self.device = workload, device
         self.rewrites, self.notes = load_skills(skills, "triton")
-        self._prefixes: dict[str, Applied] = {}
+        self._prefixes: dict[str, AppliedKernel] = {}
         self._sites: dict[str, tuple[Site, ...]] = {}
         source = KernelSource.parse(
             self.program.source, str(program.kernel), program.launcher or program.entry
@@ -206,7 +206,7 @@ class KernelSession:
                 found.append(_site(name, match, proofs, parameters))
         return found
 
-    def _applied(self, steps: list[Step]) -> Applied:
+    def _applied(self, steps: list[Step]) -> AppliedKernel:
         """After the steps; remembered, because a chain grows by one step at a time."""
         if not steps:
             return self.kernel, [], []

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from kernel_lsp import parsing
 from kernel_lsp.errors import RewriteError
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+from kernel_lsp.parsing import FunctionNode as FunctionNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class KernelSource:
         made.function(launcher)
         return made
 
-    def function(self, qualname: str) -> Function:
+    def function(self, qualname: str) -> FunctionNode:
         """The last definition of this name counts, as in Python."""
         found = _functions(self.tree).get(qualname)
         if found is None:
@@ -149,11 +148,11 @@ def _starts(text: str) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _functions(tree: ast.Module) -> dict[str, Function]:
+def _functions(tree: ast.Module) -> dict[str, FunctionNode]:
     return dict(functions(tree.body))
 
 
-def launches(tree: ast.Module, launcher: Function) -> Iterator[tuple[str, LauncherCall]]:
+def launches(tree: ast.Module, launcher: FunctionNode) -> Iterator[tuple[str, LauncherCall]]:
     """Every launch in a function that its text shows, with the kernel's own name."""
     for node in ast.walk(launcher):
         if isinstance(node, ast.Call):
@@ -165,7 +164,7 @@ def launches(tree: ast.Module, launcher: Function) -> Iterator[tuple[str, Launch
                     yield _own_name(tree, launcher, name), LauncherCall(node, grid)
 
 
-def _own_name(tree: ast.Module, launcher: Function, name: str) -> str:
+def _own_name(tree: ast.Module, launcher: FunctionNode, name: str) -> str:
     """``other`` of ``other = kernel``, in the launcher or before it."""
     own = {
         *stored_names(launcher),
@@ -183,7 +182,7 @@ def _own_name(tree: ast.Module, launcher: Function, name: str) -> str:
     return said[0].id if len(said) == 1 and isinstance(said[0], ast.Name) else name
 
 
-def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Function]]:
+def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str, FunctionNode]]:
     """Functions of a module and methods of its classes, by qualified name."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -232,7 +231,7 @@ def names_in(node: ast.AST) -> set[str]:
     return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
 
 
-def find_assignments(function: Function, name: str) -> list[ast.Assign]:
+def find_assignments(function: FunctionNode, name: str) -> list[ast.Assign]:
     """Plain assignments ``name = …`` inside the function."""
     return [
         node
@@ -296,7 +295,7 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
         yield from pairs(name, one)
 
 
-def only_value(function: Function, name: str) -> ast.expr | None:
+def only_value(function: FunctionNode, name: str) -> ast.expr | None:
     """What a local name is, where one plain assignment says so."""
     said = find_assignments(function, name)
     stored = [
@@ -309,7 +308,7 @@ def only_value(function: Function, name: str) -> ast.expr | None:
     return None
 
 
-def grid_said(launcher: Function, grid: ast.expr) -> ast.expr:
+def grid_said(launcher: FunctionNode, grid: ast.expr) -> ast.expr:
     """A launch's grid, looked up where it is a name: of a value, or of a function that only
     returns one, which is as good as a lambda."""
     if not isinstance(grid, ast.Name):

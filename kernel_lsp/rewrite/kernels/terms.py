@@ -12,7 +12,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels.source import Function, axis_of
+from kernel_lsp.parsing import FunctionNode
+from kernel_lsp.rewrite.kernels.source import axis_of
 
 WIDTHS = ("int32", "int64")
 HINTS = ("multiple_of", "max_contiguous", "max_constancy", "expand_dims")
@@ -50,11 +51,11 @@ class Atom:
         return hash((self.kind, self.key))
 
 
-Terms = dict[tuple[Atom, ...], int]
+TermCounts = dict[tuple[Atom, ...], int]
 """Product of atoms (sorted) -> how often it is added. Zeros are left out."""
 
 
-def key(terms: Terms) -> str:
+def key(terms: TermCounts) -> str:
     """One text for equal sums."""
     named = (
         f"{count}*" + "*".join(f"{a.kind}:{a.key}" for a in product)
@@ -63,15 +64,15 @@ def key(terms: Terms) -> str:
     return "(" + "+".join(sorted(named)) + ")"
 
 
-def add_terms(left: Terms, right: Terms, sign: int = 1) -> Terms:
+def add_terms(left: TermCounts, right: TermCounts, sign: int = 1) -> TermCounts:
     found = dict(left)
     for product, count in right.items():
         found[product] = found.get(product, 0) + sign * count
     return {product: count for product, count in found.items() if count}
 
 
-def multiply_terms(left: Terms, right: Terms) -> Terms:
-    found: Terms = {}
+def multiply_terms(left: TermCounts, right: TermCounts) -> TermCounts:
+    found: TermCounts = {}
     for a, m in left.items():
         for b, n in right.items():
             product = tuple(sorted((*a, *b), key=lambda atom: (atom.kind, atom.key)))
@@ -79,7 +80,7 @@ def multiply_terms(left: Terms, right: Terms) -> Terms:
     return found
 
 
-def atom(terms: Terms) -> Atom | None:
+def atom(terms: TermCounts) -> Atom | None:
     """The one atom that the sum is."""
     match list(terms.items()):
         case [((Atom() as one,), 1)]:
@@ -87,7 +88,7 @@ def atom(terms: Terms) -> Atom | None:
     return None
 
 
-def divides(divisor: Terms, terms: Terms) -> bool:
+def divides(divisor: TermCounts, terms: TermCounts) -> bool:
     """Every product of the sum has the divisor as a factor: it is one product, or a number."""
     if len(divisor) != 1:
         return False
@@ -103,7 +104,10 @@ class TermReader:
     ``meta``."""
 
     def __init__(
-        self, function: Function, given: Mapping[str, Terms] | None = None, meta: str | None = None
+        self,
+        function: FunctionNode,
+        given: Mapping[str, TermCounts] | None = None,
+        meta: str | None = None,
     ) -> None:
         self.function = function
         self.given = given or {}
@@ -146,7 +150,7 @@ class TermReader:
 
     # --- numbers -----------------------------------------------------------------------------
 
-    def terms(self, node: ast.expr, at: ast.AST | None = None) -> Terms:
+    def terms(self, node: ast.expr, at: ast.AST | None = None) -> TermCounts:
         """``at``: where names are looked up, for a lambda that runs later; otherwise where they
         stand."""
         match node:
@@ -178,7 +182,7 @@ class TermReader:
                 return self._called(node, at)
         return self._other(node, at)
 
-    def _named(self, name: str, at: ast.AST) -> Terms:
+    def _named(self, name: str, at: ast.AST) -> TermCounts:
         found = self.definition(name, at)
         match found:
             case ast.Assign(targets=[target], value=value) if _is_name(target, name):
@@ -224,7 +228,7 @@ class TermReader:
         place = places[which.index(True)]
         return int(place.key) if place is not None else None
 
-    def _rounded_up(self, left: ast.expr, right: ast.expr, at: ast.AST | None) -> Terms | None:
+    def _rounded_up(self, left: ast.expr, right: ast.expr, at: ast.AST | None) -> TermCounts | None:
         """``(extent + block - 1) // block``, which is ``cdiv(extent, block)``."""
         whole, block = self.terms(left, at), self.terms(right, at)
         extent = add_terms(add_terms(whole, block, -1), {(): 1})
@@ -232,7 +236,7 @@ class TermReader:
             return None
         return _one(Atom("cdiv", f"{key(extent)} by {key(block)}"))
 
-    def _called(self, call: ast.Call, at: ast.AST | None) -> Terms:
+    def _called(self, call: ast.Call, at: ast.AST | None) -> TermCounts:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else None
         if isinstance(call.func, ast.Name) and call.func.id == "cdiv":
             name = "cdiv"
@@ -251,7 +255,7 @@ class TermReader:
                 return self.terms(value, at)
         return self._other(call, at)
 
-    def _other(self, node: ast.expr, at: ast.AST | None) -> Terms:
+    def _other(self, node: ast.expr, at: ast.AST | None) -> TermCounts:
         """An expression that gives the same number wherever its names are the same, or something
         unique."""
         names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
@@ -296,7 +300,7 @@ def is_pure(node: ast.expr) -> bool:
     return True
 
 
-def below_zero(reader: TermReader, node: ast.Compare) -> Terms | None:
+def below_zero(reader: TermReader, node: ast.Compare) -> TermCounts | None:
     """The sum that a comparison says to be negative; None: it says something else."""
     if len(node.ops) != 1:
         return None
@@ -331,7 +335,7 @@ def bounds(loop: ast.AST | None) -> tuple[ast.expr | None, ast.expr, ast.expr | 
     return None
 
 
-def _one(value: Atom) -> Terms:
+def _one(value: Atom) -> TermCounts:
     return {(value,): 1}
 
 

@@ -17,8 +17,8 @@ from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import find_calls, names_in, stored_names
 from kernel_lsp.rewrite.kernels.terms import (
     Atom,
+    TermCounts,
     TermReader,
-    Terms,
     add_terms,
     atom,
     below_zero,
@@ -40,9 +40,9 @@ NO_END = "an axis does not end at a parameter of the kernel"
 class BlockAxis:
     """The indexes ``start + arange(0, block)``."""
 
-    start: Terms
+    start: TermCounts
     block: ast.expr
-    stride: Terms
+    stride: TermCounts
     extent: str | None
     """Parameter of the kernel; None: the block is the whole axis."""
     bound: str
@@ -60,7 +60,7 @@ class MemoryTile:
     stores: bool
     pointer: str
     axes: tuple[BlockAxis, BlockAxis]
-    batch: tuple[int, Terms] | None
+    batch: tuple[int, TermCounts] | None
     filled: bool
     """Lanes behind the end that a mask leaves out are 0, rather than anything."""
 
@@ -85,7 +85,7 @@ class Tiles(TermReader):
 
     # --- numbers -----------------------------------------------------------------------------
 
-    def terms(self, node: ast.expr, at: ast.AST | None = None) -> Terms:
+    def terms(self, node: ast.expr, at: ast.AST | None = None) -> TermCounts:
         match node:
             case ast.Subscript(value=value, slice=place) if (axis := _axis(place)) is not None:
                 return _along(self.terms(value, at), axis)
@@ -96,16 +96,16 @@ class Tiles(TermReader):
                 return {(Atom("wrapped", text, node),): 1}
         return super().terms(node, at)
 
-    def named(self, name: str, at: ast.AST) -> Terms:
+    def named(self, name: str, at: ast.AST) -> TermCounts:
         """What a name stands for at a node."""
         return self._named(name, at)
 
-    def _named(self, name: str, at: ast.AST) -> Terms:
+    def _named(self, name: str, at: ast.AST) -> TermCounts:
         if self.definition(name, at) is None and (moved := self._advanced(name, at)) is not None:
             return moved
         return super()._named(name, at)
 
-    def _advanced(self, name: str, at: ast.AST) -> Terms | None:
+    def _advanced(self, name: str, at: ast.AST) -> TermCounts | None:
         """What a name is in a turn of the loop that adds the same to it in each, once."""
         loop = self._loop_that_sets(name, at)
         said = bounds(loop)
@@ -118,7 +118,7 @@ class Tiles(TermReader):
         each = quotient(self.terms(by), step or {(): 1})
         if each is None:
             return None
-        turn: Terms = {(Atom("loop", f"{loop.target.id} of line {loop.lineno}", loop),): 1}
+        turn: TermCounts = {(Atom("loop", f"{loop.target.id} of line {loop.lineno}", loop),): 1}
         return add_terms(self._named(name, loop), multiply_terms(each, add_terms(turn, first, -1)))
 
     def _loop_that_sets(self, name: str, at: ast.AST) -> ast.For | None:
@@ -154,7 +154,7 @@ class Tiles(TermReader):
             return "it fills with something else than 0"
         return MemoryTile(call, stores, bases[0][0].key, axes, batch, filled and not stores)
 
-    def _axes(self, rest: Terms, mask: ast.expr | None) -> tuple[BlockAxis, BlockAxis] | str:
+    def _axes(self, rest: TermCounts, mask: ast.expr | None) -> tuple[BlockAxis, BlockAxis] | str:
         """Both axes of an offset, or why one is none."""
         ends = self.ends(mask) if mask is not None else []
         if ends is None:
@@ -169,12 +169,12 @@ class Tiles(TermReader):
     def _is_pointer(self, product: tuple[Atom, ...]) -> bool:
         return len(product) == 1 and product[0].kind == "name" and product[0].key in self.pointers
 
-    def _axis(self, rest: Terms, axis: int, ends: list[Terms]) -> BlockAxis | str:
+    def _axis(self, rest: TermCounts, axis: int, ends: list[TermCounts]) -> BlockAxis | str:
         own = _product_along(rest, axis)
         if own is None or len(ends) > 1:
             return "an index is not a range of consecutive numbers times a stride"
         lane = next(a for a in own if a.kind in ("lane", "wrapped lane"))
-        stride: Terms = {tuple(a for a in own if a is not lane): rest[own]}
+        stride: TermCounts = {tuple(a for a in own if a is not lane): rest[own]}
         if lane.kind == "wrapped lane":
             assert isinstance(lane.node, ast.BinOp)
             return self._wrapped(lane.node, axis, ends, stride)
@@ -185,7 +185,7 @@ class Tiles(TermReader):
         return BlockAxis({}, lane.node.args[1], stride, None, "")
 
     def _wrapped(
-        self, modulo: ast.BinOp, axis: int, ends: list[Terms], stride: Terms
+        self, modulo: ast.BinOp, axis: int, ends: list[TermCounts], stride: TermCounts
     ) -> BlockAxis | str:
         index, extent = self.terms(modulo.left), self.terms(modulo.right)
         own_end = _along(add_terms(index, extent, -1), axis)
@@ -196,7 +196,7 @@ class Tiles(TermReader):
         return self._ended(end, _along({(inside[0],): 1}, axis), stride, wrapped=True) or NO_END
 
     def _ended(
-        self, below: Terms, lane: Terms, stride: Terms, *, wrapped: bool
+        self, below: TermCounts, lane: TermCounts, stride: TermCounts, *, wrapped: bool
     ) -> BlockAxis | None:
         """Of ``start + lane - extent``, which is negative inside of the axis."""
         ((one,),) = lane
@@ -211,7 +211,7 @@ class Tiles(TermReader):
         start = {p: n for p, n in left.items() if n > 0}
         return BlockAxis(start, one.node.args[1], stride, extent.key, key(below), wrapped)
 
-    def ends(self, mask: ast.expr, axis: int | None = None) -> list[tuple[int, Terms]] | None:
+    def ends(self, mask: ast.expr, axis: int | None = None) -> list[tuple[int, TermCounts]] | None:
         """(axis, what is negative inside of it) of each comparison of a mask; None: it is more
         than that."""
         match mask:
@@ -231,7 +231,7 @@ class Tiles(TermReader):
                 return None if end is None else [end]
         return None
 
-    def _end(self, compare: ast.Compare, axis: int | None) -> tuple[int, Terms] | None:
+    def _end(self, compare: ast.Compare, axis: int | None) -> tuple[int, TermCounts] | None:
         below = below_zero(self, compare)
         if below is None:
             return None
@@ -247,7 +247,7 @@ class Tiles(TermReader):
         block = self.terms(axis.block)
         return all(n > 0 and self._is_place(p, block) for p, n in axis.start.items())
 
-    def _is_place(self, product: tuple[Atom, ...], block: Terms) -> bool:
+    def _is_place(self, product: tuple[Atom, ...], block: TermCounts) -> bool:
         if divides(block, {product: 1}):
             left = quotient({product: 1}, block)
             return left is not None and all(self._at_least_0(a) for p in left for a in p)
@@ -265,7 +265,7 @@ class Tiles(TermReader):
             return up and all(n > 0 and all(map(self._at_least_0, p)) for p, n in first.items())
         return one.kind in ("program", "programs")
 
-    def _is_positive(self, step: Terms) -> bool:
+    def _is_positive(self, step: TermCounts) -> bool:
         """A product of blocks, each the length of a range, of counts of programs and of numbers."""
         good = (
             n > 0 and all(a.kind == "programs" or a.key in self.blocks for a in p)
@@ -289,12 +289,12 @@ def same_everywhere(bound: str) -> bool:
     return not any(word in bound for word in UNIQUE)
 
 
-def quotient(terms: Terms, by: Terms) -> Terms | None:
+def quotient(terms: TermCounts, by: TermCounts) -> TermCounts | None:
     """None: there is none without a rest."""
     if not divides(by, terms):
         return None
     ((factors, count),) = by.items()
-    found: Terms = {}
+    found: TermCounts = {}
     for product, number in terms.items():
         left = list(product)
         for factor in factors:
@@ -303,7 +303,7 @@ def quotient(terms: Terms, by: Terms) -> Terms | None:
     return found
 
 
-def _batch(left: Terms) -> tuple[int, Terms] | None:
+def _batch(left: TermCounts) -> tuple[int, TermCounts] | None:
     """(axis of the grid, stride) of ``program * stride``."""
     if len(left) != 1:
         return None
@@ -315,7 +315,7 @@ def _batch(left: Terms) -> tuple[int, Terms] | None:
     return int(programs[0].key), {rest: 1}
 
 
-def _along(of: Terms, axis: int) -> Terms:
+def _along(of: TermCounts, axis: int) -> TermCounts:
     """Its ranges lie along this axis of a tile."""
     kinds = {"arange": "lane", "wrapped": "wrapped lane"}
     return {
@@ -335,7 +335,7 @@ def _access_arguments(call: ast.Call, stores: bool) -> dict[str | None, ast.expr
     return said if 1 <= len(call.args) <= 3 and said.keys() <= known else None
 
 
-def _behind_starts(rest: Terms, axes: Sequence[BlockAxis]) -> Terms:
+def _behind_starts(rest: TermCounts, axes: Sequence[BlockAxis]) -> TermCounts:
     """What is left of an address without the axes and the places where they begin."""
     left = {product: count for product, count in rest.items() if not _of_axes(product)}
     for axis in axes:
@@ -344,7 +344,7 @@ def _behind_starts(rest: Terms, axes: Sequence[BlockAxis]) -> Terms:
     return left
 
 
-def _product_along(rest: Terms, axis: int) -> tuple[Atom, ...] | None:
+def _product_along(rest: TermCounts, axis: int) -> tuple[Atom, ...] | None:
     """The one product of an offset that varies along an axis, and along no other."""
     along = [p for p in rest if axis in _of_axes(p)]
     return along[0] if len(along) == 1 and _of_axes(along[0]) == [axis] else None
@@ -354,7 +354,7 @@ def _of_axes(product: tuple[Atom, ...]) -> list[int]:
     return [int(a.key[0]) for a in product if a.kind in ("lane", "wrapped lane")]
 
 
-def _lanes(of: Terms) -> bool:
+def _lanes(of: TermCounts) -> bool:
     """A range that lies along no axis yet."""
     return any(a.kind in ("arange", "wrapped") for product in of for a in product)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.rewrite.kernels.source import Function, assignments, operand
+from kernel_lsp.parsing import FunctionNode
+from kernel_lsp.rewrite.kernels.source import assignments, operand
 
 SAME = {
     "atomic_add": ("sum", "dot"),
@@ -23,7 +24,7 @@ SAME = {
 ZEROS = ("zeros", "zeros_like")
 
 
-def is_visible(call: ast.Call, part: Function | ast.For, reductions: set[int]) -> bool:
+def is_visible(call: ast.Call, part: FunctionNode | ast.For, reductions: set[int]) -> bool:
     """``reductions``: ids of calls that put lanes of a block together; ``part``: where blocks are
     gone through."""
     assert isinstance(call.func, ast.Attribute)
@@ -36,7 +37,7 @@ def is_visible(call: ast.Call, part: Function | ast.For, reductions: set[int]) -
 
 class _Total:
     def __init__(
-        self, part: Function | ast.For, reductions: set[int], same: tuple[str, ...]
+        self, part: FunctionNode | ast.For, reductions: set[int], same: tuple[str, ...]
     ) -> None:
         self.part, self.same = part, same
         self.reductions = reductions & {id(n) for n in ast.walk(part)}

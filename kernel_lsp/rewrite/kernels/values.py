@@ -67,7 +67,7 @@ _FUNCTIONS: dict[str, Callable[..., float | None]] = {
 }
 
 
-Place = tuple[int, int | None, int]
+LoadPlace = tuple[int, int | None, int]
 """Pointer, mask, and how often something was stored there before: two loads of one place are
 equal."""
 
@@ -86,7 +86,7 @@ class PointerArguments:
     moment: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LoadPlace:
         return self.pointer, self.mask, self.moment
 
 

@@ -14,9 +14,10 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.kernels.launched import Launched, Pointer
-from kernel_lsp.rewrite.kernels.source import Function, KernelSource
+from kernel_lsp.rewrite.kernels.source import KernelSource
 
 __all__ = ["Kernel", "KernelMatch", "Launched", "Pointer", "Proof", "proof"]
 
@@ -48,11 +49,11 @@ class Kernel:
     """Lines that its text needs beside those of the file it is from."""
 
     @property
-    def function(self) -> Function:
+    def function(self) -> FunctionNode:
         return self.source.function(self.source.kernel)
 
     @property
-    def launcher(self) -> Function:
+    def launcher(self) -> FunctionNode:
         return self.source.function(self.source.launcher)
 
     def replace(self, node: ast.AST, text: str) -> None:

@@ -22,7 +22,7 @@ aten = torch.ops.aten
 MIN_STEPS = 4
 Slice: TypeAlias = tuple[fx.Node, int, int]
 """A tensor, one of its dimensions, and an index there."""
-Reads: TypeAlias = dict[int, set[int]]
+ReadsByNode: TypeAlias = dict[int, set[int]]
 """Index -> positions of the operations that read this slice."""
 
 

@@ -11,10 +11,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-Action = Callable[[Any], None]
+ImportAction = Callable[[Any], None]
 
 
-def after(name: str, action: Action) -> None:
+def after(name: str, action: ImportAction) -> None:
     """At once for a module that is imported already."""
     if name in sys.modules:
         _safely(action, sys.modules[name])
@@ -30,7 +30,7 @@ class _ImportObserver:
     """Finds nothing itself: it lets the loaders of a few modules tell when they are done."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Action] = {}
+        self.waiting: dict[str, ImportAction] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -46,7 +46,7 @@ class _ImportObserver:
                 return spec  # type: ignore[no-any-return]
         return None
 
-    def _tell(self, name: str, loader: Any, action: Action) -> None:
+    def _tell(self, name: str, loader: Any, action: ImportAction) -> None:
         """On the loader itself, so that the module's spec and loader are what they always are."""
         execute = loader.exec_module
 
@@ -59,7 +59,7 @@ class _ImportObserver:
         loader.exec_module = exec_module
 
 
-def _safely(action: Action, module: Any) -> None:
+def _safely(action: ImportAction, module: Any) -> None:
     try:
         action(module)
     except (

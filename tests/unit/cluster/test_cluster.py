@@ -1,7 +1,7 @@
 """A real Ray cluster of two nodes on this machine, of which a test kills one; what is left works
 on.
 
-Processes take most of the time: 2 s of a core for a node, 1.3 s for a station, 2 s for each torch.
+Processes take most of the time: 2 s of a core for a node, 1.3 s for an actor, 2 s for each torch.
 Not covered: GPUs (Ray is told of two that are not there), and nodes on other machines.
 """
 
@@ -230,12 +230,12 @@ async def test_the_interpreter_that_is_asked_is_the_one_that_will_measure(
     """A node may name its own in the environment, as its judge and its rows find it too."""
     monkeypatch.setenv("KERNEL_LSP_PYTHON", answering(tmp_path))
     packages = ("kernel_lsp",)
-    about = await node_worker.Station(noting(tmp_path), "cpu", packages, None).about(
+    about = await node_worker.NodeActor(noting(tmp_path), "cpu", packages, None).about(
         node_worker.stand(packages)
     )
     assert (about.torch, about.problem) == ("2.6.0", None)
     named = str(tmp_path / "absent")
-    about = await node_worker.Station(noting(tmp_path), "cpu", packages, named).about(
+    about = await node_worker.NodeActor(noting(tmp_path), "cpu", packages, named).about(
         node_worker.stand(packages)
     )
     assert about.torch is None and "KERNEL_LSP_PYTHON" in str(about.problem)

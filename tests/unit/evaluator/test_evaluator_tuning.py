@@ -12,7 +12,7 @@ import pytest_asyncio
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import Gate, programs  # noqa: E402
-from kernel_lsp.evaluator.running.tuner import Launch, _silence_launches  # noqa: E402
+from kernel_lsp.evaluator.running.tuner import LaunchOnce, _silence_launches  # noqa: E402
 from kernel_lsp.evaluator.tuning import ORIGINAL, TunedVariant, TuneRequest, TunerLost, usable  # noqa: E402
 from kernel_lsp.records import Program, Progress, TargetKind, Workload, WorkloadOrigin  # noqa: E402
 
@@ -202,7 +202,7 @@ def plain(x_ptr, n):
 
 def test_configurations_of_autotune_are_collected_once_and_not_measured() -> None:
     pytest.importorskip("triton")
-    tried: dict[str, Launch] = {}
+    tried: dict[str, LaunchOnce] = {}
     x = torch.zeros(128)
     for _ in range(2):  # two variants with the same kernel
         module = programs.load(TUNED)

@@ -25,7 +25,7 @@ from kernel_lsp.commands.app import application
 from kernel_lsp.confinement import entry
 from kernel_lsp.errors import ConfigError, EvaluationError, Unconfined
 from kernel_lsp.evaluator import EvaluationRequest, Gate
-from kernel_lsp.evaluator.remote import connection, machines, messages, remote_gate, station
+from kernel_lsp.evaluator.remote import connection, gate_server, machines, messages, remote_gate
 from kernel_lsp.evaluator.remote.connection import MachineLost
 from kernel_lsp.evaluator.remote.link import Link
 from kernel_lsp.evaluator.remote.remote_gate import RemoteGate, judged_by
@@ -216,7 +216,7 @@ def test_ssh_hands_on_neither_keys_nor_ports_and_srun_no_secrets(
 def test_a_recorded_program_that_is_a_device_now_is_not_read(tmp_path: Path) -> None:
     """Reading /dev/zero would never end."""
     with pytest.raises(EvaluationError, match="could not judge"):
-        station._require_file("/dev/zero", "0" * 64)
+        gate_server._require_file("/dev/zero", "0" * 64)
     device = "/dev/zero"
     home = Home(module="m", path=device, snapshot=device, search_path=(), pickler=device)
     assert remote_gate._digests(replace(request(RIGHT).reference, home=home)) == {}
@@ -234,8 +234,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ssh_server.SshServer]:
 
 
 def left_behind() -> set[str]:
-    """Folders of stations whose process is gone, or will be."""
-    return {path.name for path in Path(tempfile.gettempdir()).glob("kernel-lsp-station-*")}
+    """Folders of gate servers whose process is gone, or will be."""
+    return {path.name for path in Path(tempfile.gettempdir()).glob("kernel-lsp-remote-*")}
 
 
 async def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -313,15 +313,15 @@ async def test_a_lost_connection_is_made_again_once(server: ssh_server.SshServer
 
 
 @needs_sshd
-async def test_a_station_that_is_killed_leaves_nothing_there(
+async def test_a_gate_server_that_is_killed_leaves_nothing_there(
     server: ssh_server.SshServer,
 ) -> None:
     before = left_behind()
     async with Link(server.setting) as link:
         await link.look()
         assert left_behind() - before
-        stations = [one for one in server.started if connection.STATION in one.cmdline()]
-        for one in [stations[0].parent(), *stations]:  # the shim first, which would clean up
+        servers = [one for one in server.started if connection.GATE_SERVER in one.cmdline()]
+        for one in [servers[0].parent(), *servers]:  # the shim first, which would clean up
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
     await until(lambda: left_behind() <= before)

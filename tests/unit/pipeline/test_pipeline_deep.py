@@ -148,7 +148,7 @@ class Scene:
 
     async def search(self, plan: SearchPlan, *, job: Any = None, **settings: Any) -> Any:
         one = self.opened(**(job or {}))
-        with_turn: turns.Turn = self.turn
+        with_turn: turns.TakeTurn = self.turn
         seeds = []
         if plan.mode is SearchMode.EVOLVE:
             async with self.turn():

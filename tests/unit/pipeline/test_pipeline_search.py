@@ -21,7 +21,7 @@ from kernel_lsp.evaluator.tuning import ORIGINAL, Race, TunedVariant, TunerLost
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import accuracy, search
 from kernel_lsp.pipeline.known import KnownWinners
-from kernel_lsp.pipeline.search import Again, TargetSearch
+from kernel_lsp.pipeline.search import RankAgain, TargetSearch
 from kernel_lsp.pipeline.tournament import EvaluationRequest, Tournament
 from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Proposal, Site, SourceEdit, Step
 
@@ -139,7 +139,7 @@ async def play(
     budget: int = 8,
     lost_in: int | None = None,
     slow: bool = False,
-    again: Again | None = None,
+    again: RankAgain | None = None,
     tuner: FakeTuner | None = None,
 ) -> Played:
     """``slow``: trials take longer than all races."""

@@ -30,7 +30,7 @@ SIZES = (
 )
 """M, K, N."""
 TWIN = (40, 50, 45)
-Sizes = tuple[int, int, int]
+ProductSizes = tuple[int, int, int]
 
 
 def tile(name: str, rows: str, columns: str, many: str, wide: str, first: str = "") -> str:
@@ -68,11 +68,11 @@ def launch_product(
     )
 
 
-def both(shape: Callable[[Sizes], tuple[int, ...]], size: Sizes) -> Shapes:
+def both(shape: Callable[[ProductSizes], tuple[int, ...]], size: ProductSizes) -> Shapes:
     return shape(size), shape(TWIN)
 
 
-def matrices(dtype: str, size: Sizes) -> dict[str, tuple[str, Shapes]]:
+def matrices(dtype: str, size: ProductSizes) -> dict[str, tuple[str, Shapes]]:
     return {
         "a": (dtype, (size[:2], TWIN[:2])),
         "b": (dtype, (size[1:], TWIN[1:])),

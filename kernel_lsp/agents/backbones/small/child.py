@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,8 +18,7 @@ from kernel_lsp.agents.backbones.small import shape, tensors
 from kernel_lsp.agents.backbones.small.decoding import Decoder
 from kernel_lsp.agents.backbones.small.network import Network
 from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
-
-Json = dict[str, Any]
+from kernel_lsp.records import Json
 
 
 def open_decoder(folder: Path) -> Decoder:

@@ -15,7 +15,7 @@ import torch
 from kernel_lsp.agents.backbones.small.network import KeyValueCache, Network
 from kernel_lsp.agents.backbones.small.shape import UnfitCheckpoint
 
-Table = Sequence[Sequence[Sequence[int]]]
+TransitionTable = Sequence[Sequence[Sequence[int]]]
 """Nodes as lists of [token, node after it]; an empty one ends the reply
 (agents/prompt_encoding/grammar.py)."""
 MAX_WORDS = 512
@@ -44,7 +44,7 @@ class Decoder:
     def reply(
         self,
         tokens: Sequence[int],
-        table: Table,
+        table: TransitionTable,
         *,
         temperature: float = 0.0,
         seed: int | None = None,

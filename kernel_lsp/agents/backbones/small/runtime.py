@@ -12,7 +12,7 @@ import asyncio
 import math
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from kernel_lsp import process, scratch
 from kernel_lsp.agents.prompt_encoding import TOKENS, WORDS, Dialog, grammar, launching, value_model
 from kernel_lsp.agents.prompt_encoding.tokenizer import CONTEXT
 from kernel_lsp.errors import BackboneError, ModelError, WorkerLost
+from kernel_lsp.process import StartChild
 
 MODULE = "kernel_lsp.agents.backbones.small.child"
 LOAD_S = 60.0
@@ -32,7 +33,6 @@ LONGEST_REPLY = 512
 IDLE_S = 600.0
 LOST_S = 300.0
 """Until a child that was lost is started anew."""
-Start = Callable[..., Awaitable[process.Child]]
 REMEDY = "`kernel-lsp models rollback`, or `kernel-lsp models use rule`"
 
 
@@ -88,7 +88,7 @@ class Runtime:
         self.trouble: str | None = None
         """Why it cannot be used, or was left alone."""
 
-    async def warm(self, start: Start = process.start) -> None:
+    async def warm(self, start: StartChild = process.start) -> None:
         """Start and load it where it is not. ``start``: like `process.start`; a fork of a process
         that has imported torch already saves 2 to 9 s. Raises BackboneError."""
         async with self._turn:
@@ -135,7 +135,7 @@ class Runtime:
         async with self._turn:
             await self.close()
 
-    async def _ready(self, start: Start = process.start) -> process.Child:
+    async def _ready(self, start: StartChild = process.start) -> process.Child:
         if self.trouble is not None and time.monotonic() < self._lost_at + LOST_S:
             raise BackboneError(self.trouble, REMEDY if self._lost_at == math.inf else None)
         self.trouble = None

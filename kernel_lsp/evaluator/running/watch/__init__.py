@@ -19,7 +19,7 @@ from kernel_lsp.evaluator.running.watch.flags import (
     threads,
 )
 from kernel_lsp.evaluator.running.watch.functions import WatchedFunctions
-from kernel_lsp.evaluator.running.watch.outputs import Note, output_problems
+from kernel_lsp.evaluator.running.watch.outputs import OutputNote, output_problems
 
 __all__ = ["Note", "Watch", "output_problems"]
 MAX_SHOWN = 80
@@ -33,9 +33,9 @@ class Watch:
     change that they tell of, and not what is called."""
 
     def __init__(self) -> None:
-        self.noticed: Callable[[], list[Note]] = self._noticed
+        self.noticed: Callable[[], list[OutputNote]] = self._noticed
         """What the candidate asked for so far, and threads it left; cheap enough for every call."""
-        self.problems: Callable[[], list[Note]] = self._problems
+        self.problems: Callable[[], list[OutputNote]] = self._problems
         """Everything that is different now, each as {"name", "detail"}."""
         self._listener = Listener()
         self._changes: Callable[[], list[str]] = list
@@ -51,7 +51,7 @@ class Watch:
         self._children = set(children())  # a compiler that ran out of time may not have ended yet
         self._listener.start()
 
-    def _noticed(self) -> list[Note]:
+    def _noticed(self) -> list[OutputNote]:
         found = [
             {"name": "no-side-channels", "detail": text} for text in self._listener.seen.values()
         ]
@@ -62,7 +62,7 @@ class Watch:
             )
         return found
 
-    def _problems(self) -> list[Note]:
+    def _problems(self) -> list[OutputNote]:
         self._listener.on = False
         found = self.noticed()
         for name in self._changes():

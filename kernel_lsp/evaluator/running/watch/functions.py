@@ -52,7 +52,7 @@ module of the same text when the same kernel is compiled for another program (to
 of 60 training tasks were refused for it on an H100)."""
 REBOUND_BY = "torch._dynamo"
 """torch's compiler puts wrappers around Module.__init__ and manual_seed when it is first used."""
-Known = tuple[Any, Any, Any, Any]
+KnownState = tuple[Any, Any, Any, Any]
 
 
 class WatchedFunctions:
@@ -112,14 +112,14 @@ def _label(space: Any) -> str:
     return str(getattr(space, "__qualname__", None) or getattr(space, "__name__", space))
 
 
-def _meaning(value: Any) -> Known:
+def _meaning(value: Any) -> KnownState:
     """The object itself and what a function does, which can be replaced under the same object."""
     plain = inspect.unwrap(value) if callable(value) else getattr(value, "__func__", value)
     code = getattr(plain, "__code__", None)
     return value, code, getattr(plain, "__defaults__", None), getattr(plain, "__kwdefaults__", None)
 
 
-def _still(old: Known, value: Any) -> bool:
+def _still(old: KnownState, value: Any) -> bool:
     if value is None:
         return False
     new = _meaning(value)
@@ -127,7 +127,7 @@ def _still(old: Known, value: Any) -> bool:
     return same or (new[0] is not old[0] and _rebound_by_torch(old, new))
 
 
-def _rebound_by_torch(old: Known, new: Known) -> bool:
+def _rebound_by_torch(old: KnownState, new: KnownState) -> bool:
     """Whether this is torch's own doing: its compiler's wrapper, or its own module's function."""
     module = getattr(new[0], "__module__", None) or ""
     own = new[1] is not None and new[1].co_filename.startswith(TORCH_FOLDER)

@@ -12,13 +12,13 @@ import torch
 
 from kernel_lsp.evaluator.tensors import leaves
 
-Note = dict[str, str]
+OutputNote = dict[str, str]
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 PLAIN_MARKS = (set, frozenset, dict, tuple, list, bool, int, type(None))
 """What such a mark may be: nothing that runs code when it is read."""
 
 
-def output_problems(result: Any, arguments: Any, aliases: bool) -> list[Note]:
+def output_problems(result: Any, arguments: Any, aliases: bool) -> list[OutputNote]:
     """Notes on ``result``. ``aliases``: the reference returns inputs too."""
     found = [_lazy(kind) for kind in _strange_containers(result)]
     if found:  # a container with behavior of its own is not walked any further
@@ -50,7 +50,7 @@ def _address(tensor: torch.Tensor) -> int | None:
     return int(tensor.untyped_storage().data_ptr()) if held else None
 
 
-def _lazy(kind: type) -> Note:
+def _lazy(kind: type) -> OutputNote:
     detail = f"the output is a {kind.__name__} with its own behavior, not a plain tensor"
     return {"name": "plain-outputs", "detail": detail}
 

@@ -32,23 +32,23 @@ class Label:
     parts: tuple[Label, Label] | None = None
 
 
-Dim: TypeAlias = tuple[Label, ...]
+LabeledDim: TypeAlias = tuple[Label, ...]
 """What a dimension is made of, outermost first; nothing for one that is broadcast."""
-Dims: TypeAlias = tuple[Dim, ...]
+LabeledDims: TypeAlias = tuple[LabeledDim, ...]
 
 
-def finest(dim: Dim) -> Dim:
+def finest(dim: LabeledDim) -> LabeledDim:
     """The labels as divided by now."""
     return tuple(
         part for label in dim for part in ((label,) if label.parts is None else finest(label.parts))
     )
 
 
-def flat(dims: Dims) -> Dim:
+def flat(dims: LabeledDims) -> LabeledDim:
     return finest(tuple(label for dim in dims for label in dim))
 
 
-def size_of(dim: Dim) -> int:
+def size_of(dim: LabeledDim) -> int:
     found = 1
     for label in dim:
         found *= label.size
@@ -58,7 +58,7 @@ def size_of(dim: Dim) -> int:
 # --- layout ------------------------------------------------------------------------------
 
 
-def move_dims(node: fx.Node, dims: Dims) -> Dims | None:
+def move_dims(node: fx.Node, dims: LabeledDims) -> LabeledDims | None:
     """The dimensions after an operation that moves no element to another label; None for any
     other."""
     name = op_name(node)
@@ -90,9 +90,9 @@ def _divide(label: Label, size: int, product: int) -> tuple[Label, Label] | None
     return label.parts
 
 
-def regroup_dims(dims: Dims, shape: Sequence[int]) -> Dims | None:
+def regroup_dims(dims: LabeledDims, shape: Sequence[int]) -> LabeledDims | None:
     """The same labels in dimensions of these sizes; a label across two of them is divided."""
-    rest, found = list(flat(dims)), list[Dim]()
+    rest, found = list(flat(dims)), list[LabeledDim]()
     for size in shape:
         run, product = list[Label](), 1
         while product < size or (size == 1 and rest and not run):
@@ -122,8 +122,8 @@ class LabeledProduct:
     """A product of two tensors, each dimension by its labels."""
 
     tensors: tuple[fx.Node, fx.Node]
-    factors: tuple[Dims, Dims]
-    out: Dims
+    factors: tuple[LabeledDims, LabeledDims]
+    out: LabeledDims
 
 
 def factors_of(node: Any) -> tuple[fx.Node, fx.Node] | None:
@@ -140,13 +140,13 @@ def factors_of(node: Any) -> tuple[fx.Node, fx.Node] | None:
     return found[0], found[1]
 
 
-def product(node: fx.Node, known: tuple[int, Dims] | None = None) -> LabeledProduct | None:
+def product(node: fx.Node, known: tuple[int, LabeledDims] | None = None) -> LabeledProduct | None:
     """``known``: index and dimensions of a factor whose labels exist already."""
     tensors = factors_of(node)
     names = None if tensors is None else _names(node, tensors)
     if tensors is None or names is None:
         return None
-    table = dict[str, Dim]()
+    table = dict[str, LabeledDim]()
     if known is not None:
         for name, dim in zip(names[known[0]], known[1], strict=True):
             if name is None:
@@ -160,11 +160,13 @@ def product(node: fx.Node, known: tuple[int, Dims] | None = None) -> LabeledProd
     return LabeledProduct(tensors=tensors, factors=(left, right), out=out)
 
 
-Names: TypeAlias = list[str | None]
+DimNames: TypeAlias = list[str | None]
 """One for each dimension; None where a factor is broadcast."""
 
 
-def _names(node: fx.Node, tensors: tuple[fx.Node, fx.Node]) -> tuple[Names, Names, Names] | None:
+def _names(
+    node: fx.Node, tensors: tuple[fx.Node, fx.Node]
+) -> tuple[DimNames, DimNames, DimNames] | None:
     shapes = [tuple(tensor.meta["val"].shape) for tensor in tensors]
     texts = _letters(node, shapes) if op_name(node) == "einsum" else _rows_and_columns(shapes)
     if texts is None:

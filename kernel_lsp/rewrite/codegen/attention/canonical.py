@@ -17,9 +17,9 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.attention.axes import (
     REGROUPS,
     TURNS,
-    Dim,
-    Dims,
     Label,
+    LabeledDim,
+    LabeledDims,
     LabeledProduct,
     flat,
     order_of,
@@ -102,7 +102,7 @@ class _EagerAttentionWriter:
         made.meta["replaces"] = node.meta.get("replaces", node.name)
         return made
 
-    def _operand(self, node: fx.Node, dims: Dims) -> fx.Node:
+    def _operand(self, node: fx.Node, dims: LabeledDims) -> fx.Node:
         """Of a pointwise operation on scores of these dimensions."""
         shape = tuple(node.meta["val"].shape)
         near = dims[len(dims) - len(shape) :]
@@ -113,7 +113,7 @@ class _EagerAttentionWriter:
         )
         return self._arranged(node, own, self.points)
 
-    def _factor(self, whole: LabeledProduct, at: int, roles: Dim) -> fx.Node:
+    def _factor(self, whole: LabeledProduct, at: int, roles: LabeledDim) -> fx.Node:
         """In this order of dimensions, and broadcast without a copy where others have a dimension
         more."""
         given = whole.tensors[at]
@@ -123,7 +123,7 @@ class _EagerAttentionWriter:
         made = self._broadcast(given.args[0], whole.factors[at], roles)
         return self.graph.call(given.target, (made, *given.args[1:]), given.kwargs, before=self.out)
 
-    def _broadcast(self, given: fx.Node, dims: Dims, roles: Dim) -> fx.Node:
+    def _broadcast(self, given: fx.Node, dims: LabeledDims, roles: LabeledDim) -> fx.Node:
         node = self._arranged(given, dims, roles)
         sizes, has = [label.size for label in roles], node.meta["val"].shape
         if tuple(has) == tuple(sizes):
@@ -131,7 +131,7 @@ class _EagerAttentionWriter:
         wanted = [-1 if here == size else size for here, size in zip(has, sizes, strict=True)]
         return self.call(aten.expand.default, node, wanted)
 
-    def _arranged(self, node: fx.Node, dims: Dims, roles: Dim) -> fx.Node:
+    def _arranged(self, node: fx.Node, dims: LabeledDims, roles: LabeledDim) -> fx.Node:
         """The tensor with one dimension for each role, of size 1 where it has none."""
         while op_name(node) in TURNS:
             order = order_of(node)

@@ -16,9 +16,9 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.attention.axes import (
     REGROUPS,
     TURNS,
-    Dim,
-    Dims,
     Label,
+    LabeledDim,
+    LabeledDims,
     LabeledProduct,
     factors_of,
     finest,
@@ -50,7 +50,7 @@ class Roles:
     """What each label is. ``lead`` are heads, batches and whatever else has attention of its
     own."""
 
-    lead: Dim
+    lead: LabeledDim
     query: Label
     key: Label
     inner: Label
@@ -61,7 +61,7 @@ class Roles:
     """Queries are the second factor of the first product."""
     weights_at: int
     """Which factor of the second product the weights are."""
-    dims: dict[fx.Node, Dims]
+    dims: dict[fx.Node, LabeledDims]
     """Of every node of the spine."""
 
 
@@ -128,7 +128,7 @@ class _Labeled:
 
     scores: LabeledProduct
     weighed: LabeledProduct
-    dims: dict[fx.Node, Dims]
+    dims: dict[fx.Node, LabeledDims]
     weights_at: int
 
     @property
@@ -136,10 +136,10 @@ class _Labeled:
         return list(flat(self.weighed.factors[1 - self.weights_at]))
 
 
-def _follow_spine(spine: Spine, scores: LabeledProduct) -> dict[fx.Node, Dims] | None:
+def _follow_spine(spine: Spine, scores: LabeledProduct) -> dict[fx.Node, LabeledDims] | None:
     found = {spine.nodes[0]: scores.out}
     for node, previous in zip(spine.nodes[1:-1], spine.nodes, strict=False):
-        dims: Dims | None = found[previous]
+        dims: LabeledDims | None = found[previous]
         assert dims is not None
         if op_name(node) in (*TURNS, *REGROUPS, "unsqueeze"):
             dims = move_dims(node, dims)
@@ -186,7 +186,7 @@ def _only_summed(labels: Iterable[Label], scores: LabeledProduct) -> Label | Non
     return found[0] if len(found) == 1 else None
 
 
-def _query(soft: Dim, own: Dim, beside: set[Label]) -> Label | None:
+def _query(soft: LabeledDim, own: LabeledDim, beside: set[Label]) -> Label | None:
     """Queries: the longest of the last labels that only their own factor has."""
     rows = [label for label in soft if label in own and label not in beside]
     return max(reversed(rows), key=lambda label: label.size) if rows else None
@@ -203,7 +203,7 @@ def _sums_over_keys(roles: Roles, values: list[Label]) -> bool:
     )
 
 
-def _scores_by_features(roles: Roles, own: Dim, other: Dim) -> bool:
+def _scores_by_features(roles: Roles, own: LabeledDim, other: LabeledDim) -> bool:
     """The first product sums over the features of a query and a key alone; nothing is repeated."""
     points = flat(roles.first.out)
     return (

@@ -28,7 +28,7 @@ from kernel_lsp.rewrite.codegen.core.ir import (
 
 FLOATS = ("float32", "bfloat16", "float16")
 Arg: TypeAlias = Value | Scalar | None
-Rule: TypeAlias = "Callable[..., tuple[Value | None, ...]]"
+DerivativeRule: TypeAlias = "Callable[..., tuple[Value | None, ...]]"
 """(gradient of the result, the result, *arguments) -> one gradient for each argument, or None."""
 
 
@@ -148,7 +148,7 @@ def _test(kind: str, left: Arg, right: Arg) -> Value:
     return apply(kind, left, right, dtype="bool")
 
 
-def _unary(slope: Callable[[Value, Value], Value]) -> Rule:
+def _unary(slope: Callable[[Value, Value], Value]) -> DerivativeRule:
     """``slope(result, x)`` times the incoming gradient."""
 
     def rule(grad: Value, out: Value, x: Value) -> tuple[Value | None, ...]:
@@ -180,7 +180,7 @@ def _where_rule(
     return None, _where(condition, grad, 0.0), _where(condition, 0.0, grad)
 
 
-def _extreme(loses: str, wins: str) -> Rule:
+def _extreme(loses: str, wins: str) -> DerivativeRule:
     def rule(grad: Value, out: Value, a: Arg, b: Arg) -> tuple[Value | None, ...]:
         shared = _where(_test("eq", a, b), _mul(grad, 0.5), grad)
         return _where(_test(loses, a, b), 0.0, shared), _where(_test(wins, a, b), 0.0, shared)
@@ -188,7 +188,7 @@ def _extreme(loses: str, wins: str) -> Rule:
     return rule
 
 
-def _clamp_rule(inside: tuple[str, str]) -> Rule:
+def _clamp_rule(inside: tuple[str, str]) -> DerivativeRule:
     def rule(grad: Value, out: Value, x: Value, low: Arg, high: Arg) -> tuple[Value | None, ...]:
         for kind, bound in zip(inside, (low, high), strict=True):
             if bound is not None:
@@ -284,7 +284,7 @@ ROW: dict[str, Callable[[Value, Value, Value], Value]] = {
     "min": _extremum_rule,
 }
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, DerivativeRule] = {
     "add": lambda grad, out, a, b: (grad, grad),
     "sub": lambda grad, out, a, b: (grad, apply("neg", grad) if isinstance(b, Value) else None),
     "mul": lambda grad, out, a, b: (_mul(grad, b), _mul(grad, a) if isinstance(b, Value) else None),

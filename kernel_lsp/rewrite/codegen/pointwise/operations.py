@@ -27,9 +27,9 @@ class Unsupported(Exception):
     """This variant of an operation is not generated."""
 
 
-Argument: TypeAlias = Value | Scalar | None
-Get: TypeAlias = Callable[[str], Argument]
-Builder: TypeAlias = Callable[[fx.Node, Get], Argument]
+PointwiseInput: TypeAlias = Value | Scalar | None
+GetOperand: TypeAlias = Callable[[str], PointwiseInput]
+Builder: TypeAlias = Callable[[fx.Node, GetOperand], PointwiseInput]
 
 
 def op_name(node: Any) -> str:
@@ -74,7 +74,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def as_float(arg: Argument) -> Any:
+def as_float(arg: PointwiseInput) -> Any:
     """Whole numbers and booleans take part in float arithmetic as float32."""
     if isinstance(arg, Value) and arg.dtype in ("bool", "int64", "int32"):
         return apply("to_float", arg)
@@ -85,7 +85,7 @@ def _unary(name: str) -> Builder:
     return lambda node, get: apply(name, as_float(get("self")))
 
 
-def _scale_argument(get: Get, name: str) -> Argument:
+def _scale_argument(get: GetOperand, name: str) -> PointwiseInput:
     """``alpha * other`` of add and sub."""
     alpha = get("alpha")
     value = as_float(get(name))
@@ -94,28 +94,28 @@ def _scale_argument(get: Get, name: str) -> Argument:
     return value * alpha if not isinstance(value, Value) else apply("mul", value, alpha)
 
 
-def _add(node: fx.Node, get: Get) -> Argument:
+def _add(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("add", as_float(get("self")), _scale_argument(get, "other"))
 
 
-def _sub(node: fx.Node, get: Get) -> Argument:
+def _sub(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("sub", as_float(get("self")), _scale_argument(get, "other"))
 
 
-def _rsub(node: fx.Node, get: Get) -> Argument:
+def _rsub(node: fx.Node, get: GetOperand) -> PointwiseInput:
     if get("alpha") not in (None, 1):
         raise Unsupported("rsub with alpha")
     return apply("sub", as_float(get("other")), as_float(get("self")))
 
 
-def _mul(node: fx.Node, get: Get) -> Argument:
+def _mul(node: fx.Node, get: GetOperand) -> PointwiseInput:
     left, right = get("self"), get("other")
     if _dtype(node) == torch.bool:
         return apply("and", left, right, dtype="bool")
     return apply("mul", as_float(left), as_float(right))
 
 
-def _div(node: fx.Node, get: Get) -> Argument:
+def _div(node: fx.Node, get: GetOperand) -> PointwiseInput:
     if argument(node, "rounding_mode") is not None:
         raise Unsupported("division with rounding")
     left, right = as_float(get("self")), as_float(get("other"))
@@ -124,7 +124,7 @@ def _div(node: fx.Node, get: Get) -> Argument:
     return apply("div", left, right)
 
 
-def _pow(node: fx.Node, get: Get) -> Argument:
+def _pow(node: fx.Node, get: GetOperand) -> PointwiseInput:
     exponent = get("exponent")
     if isinstance(exponent, Value) or exponent is None or float(exponent) not in POWERS:
         raise Unsupported("pow with this exponent")
@@ -132,7 +132,7 @@ def _pow(node: fx.Node, get: Get) -> Argument:
 
 
 def _compare(name: str) -> Builder:
-    def build(node: fx.Node, get: Get) -> Argument:
+    def build(node: fx.Node, get: GetOperand) -> PointwiseInput:
         limit = get("other")
         if isinstance(limit, (int, float)):
             limit = _as_stored(node.args[0].meta["val"].dtype, limit)
@@ -151,34 +151,34 @@ def _as_stored(dtype: torch.dtype, number: float) -> float:
 
 
 def _logical(name: str) -> Builder:
-    def build(node: fx.Node, get: Get) -> Argument:
+    def build(node: fx.Node, get: GetOperand) -> PointwiseInput:
         args = [get("self"), get("other")]
         return apply(name, *[_truth(arg) for arg in args], dtype="bool")
 
     return build
 
 
-def _truth(arg: Argument) -> Argument:
+def _truth(arg: PointwiseInput) -> PointwiseInput:
     if isinstance(arg, Value) and arg.dtype != "bool":
         return apply("to_bool", arg, dtype="bool")
     return arg
 
 
-def _not(node: fx.Node, get: Get) -> Argument:
+def _not(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("not", get("self"), dtype="bool")
 
 
-def _where(node: fx.Node, get: Get) -> Argument:
+def _where(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("where", _truth(get("condition")), as_float(get("self")), as_float(get("other")))
 
 
-def _masked_fill(node: fx.Node, get: Get) -> Argument:
+def _masked_fill(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply(
         "where", _truth(get("mask")), as_float(get("value")), as_float(get("self")), hint="masked"
     )
 
 
-def _clamp(node: fx.Node, get: Get) -> Argument:
+def _clamp(node: fx.Node, get: GetOperand) -> PointwiseInput:
     low, high, x = get("min"), get("max"), as_float(get("self"))
     if isinstance(low, Value) or isinstance(high, Value):
         if low is not None:
@@ -187,19 +187,19 @@ def _clamp(node: fx.Node, get: Get) -> Argument:
     return apply("clamp", x, low, high)
 
 
-def _clamp_min(node: fx.Node, get: Get) -> Argument:
+def _clamp_min(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("clamp", as_float(get("self")), get("min"), None)
 
 
-def _clamp_max(node: fx.Node, get: Get) -> Argument:
+def _clamp_max(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("clamp", as_float(get("self")), None, get("max"))
 
 
-def _hardtanh(node: fx.Node, get: Get) -> Argument:
+def _hardtanh(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("hardtanh", as_float(get("self")), get("min_val"), get("max_val"), hint="clamp")
 
 
-def _gelu(node: fx.Node, get: Get) -> Argument:
+def _gelu(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply(
         "gelu_tanh" if argument(node, "approximate") == "tanh" else "gelu",
         as_float(get("self")),
@@ -207,12 +207,12 @@ def _gelu(node: fx.Node, get: Get) -> Argument:
     )
 
 
-def _mish(node: fx.Node, get: Get) -> Argument:
+def _mish(node: fx.Node, get: GetOperand) -> PointwiseInput:
     x = as_float(get("self"))
     return apply("mish", x, apply("mish_exp", x, hint="exp"))
 
 
-def _softplus(node: fx.Node, get: Get) -> Argument:
+def _softplus(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply(
         "softplus",
         as_float(get("self")),
@@ -221,27 +221,27 @@ def _softplus(node: fx.Node, get: Get) -> Argument:
     )
 
 
-def _elu(node: fx.Node, get: Get) -> Argument:
+def _elu(node: fx.Node, get: GetOperand) -> PointwiseInput:
     factors = [float(_number(get(name))) for name in ("alpha", "scale", "input_scale")]
     return apply("elu", as_float(get("self")), *factors)
 
 
-def _selu(node: fx.Node, get: Get) -> Argument:
+def _selu(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply(
         "elu", as_float(get("self")), 1.6732632423543772, 1.0507009873554805, 1.0, hint="selu"
     )
 
 
-def _celu(node: fx.Node, get: Get) -> Argument:
+def _celu(node: fx.Node, get: GetOperand) -> PointwiseInput:
     alpha = float(_number(get("alpha")))
     return apply("elu", as_float(get("self")), alpha, 1.0, 1.0 / alpha, hint="celu")
 
 
-def _leaky_relu(node: fx.Node, get: Get) -> Argument:
+def _leaky_relu(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("leaky_relu", as_float(get("self")), float(_number(get("negative_slope"))))
 
 
-def prelu(node: fx.Node, get: Get) -> Value:
+def prelu(node: fx.Node, get: GetOperand) -> Value:
     x = as_float(get("self"))
     positive = apply("gt", x, 0.0, dtype="bool", hint="positive")
     return apply(
@@ -249,7 +249,7 @@ def prelu(node: fx.Node, get: Get) -> Value:
     )
 
 
-def _prelu(node: fx.Node, get: Get) -> Argument:
+def _prelu(node: fx.Node, get: GetOperand) -> PointwiseInput:
     """With a single slope; several belong to channels (channelwise.py)."""
     slope = argument(node, "weight")
     if slope.meta["val"].numel() != 1:
@@ -257,14 +257,14 @@ def _prelu(node: fx.Node, get: Get) -> Argument:
     return prelu(node, get)
 
 
-def _threshold(node: fx.Node, get: Get) -> Argument:
+def _threshold(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return apply("threshold", as_float(get("self")), get("threshold"), get("value"))
 
 
 def _addc_builder(name: str) -> Builder:
     """addcmul and addcdiv: ``self + value * (tensor1 ? tensor2)``."""
 
-    def build(node: fx.Node, get: Get) -> Argument:
+    def build(node: fx.Node, get: GetOperand) -> PointwiseInput:
         made = apply(name, as_float(get("tensor1")), as_float(get("tensor2")))
         factor = _number(get("value"))
         made = made if factor == 1 else apply("mul", made, float(factor))
@@ -273,7 +273,7 @@ def _addc_builder(name: str) -> Builder:
     return build
 
 
-def _lerp(node: fx.Node, get: Get) -> Argument:
+def _lerp(node: fx.Node, get: GetOperand) -> PointwiseInput:
     """From whichever end is nearer, as torch does."""
     start, end, weight = as_float(get("self")), as_float(get("end")), _number(get("weight"))
     way = apply("sub", end, start, hint="way")
@@ -282,7 +282,7 @@ def _lerp(node: fx.Node, get: Get) -> Argument:
     return apply("sub", end, apply("mul", way, 1.0 - weight))
 
 
-def _hardshrink(node: fx.Node, get: Get) -> Argument:
+def _hardshrink(node: fx.Node, get: GetOperand) -> PointwiseInput:
     x, limit = as_float(get("self")), float(_number(get("lambd")))
     return apply("where", apply("le", apply("abs", x), limit, dtype="bool", hint="small"), 0.0, x)
 
@@ -291,7 +291,7 @@ def _binary_float(name: str) -> Builder:
     return lambda node, get: apply(name, as_float(get("self")), as_float(get("other")))
 
 
-def _cast(node: fx.Node, get: Get) -> Argument:
+def _cast(node: fx.Node, get: GetOperand) -> PointwiseInput:
     value, dtype = get("self"), _dtype(node)
     if not isinstance(value, Value):
         raise Unsupported("cast of a number")
@@ -305,11 +305,11 @@ def _cast(node: fx.Node, get: Get) -> Argument:
     raise Unsupported(f"cast to {dtype}")
 
 
-def _same(node: fx.Node, get: Get) -> Argument:
+def _same(node: fx.Node, get: GetOperand) -> PointwiseInput:
     return get("self")
 
 
-def _dropout(node: fx.Node, get: Get) -> Argument:
+def _dropout(node: fx.Node, get: GetOperand) -> PointwiseInput:
     """What draws is of kernels that can: dropping.py says which nodes."""
     if not drops(node):
         return get("input")
@@ -319,7 +319,7 @@ def _dropout(node: fx.Node, get: Get) -> Argument:
     return apply("mul", apply("mul", as_float(get("input")), kept), 1.0 / share, hint="dropped")
 
 
-def _number(arg: Argument) -> float:
+def _number(arg: PointwiseInput) -> float:
     if isinstance(arg, Value) or arg is None:
         raise Unsupported("a tensor where a number is expected")
     return float(arg)
@@ -431,10 +431,10 @@ def _buildable(node: fx.Node) -> bool:
         return False
 
 
-def build_expression(node: fx.Node) -> Argument:
+def build_expression(node: fx.Node) -> PointwiseInput:
     """Try the builder on stand-ins for the arguments. Raises Unsupported."""
 
-    def get(name: str) -> Argument:
+    def get(name: str) -> PointwiseInput:
         arg = argument_of(node, name)
         if isinstance(arg, fx.Node):
             return Value(op="stand-in", dtype=dtype_name(arg.meta["val"].dtype))

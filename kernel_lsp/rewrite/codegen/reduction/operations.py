@@ -22,19 +22,19 @@ from kernel_lsp.rewrite.codegen.core.space import POOLS, is_counted
 from kernel_lsp.rewrite.codegen.pointwise.operations import as_float, is_pointwise, op_name
 from kernel_lsp.rewrite.graph import argument
 
-Get = Callable[[str], Any]
+GetArgument = Callable[[str], Any]
 MAX_FOLLOWED = 16
 """Operations between a softmax and a sum of it."""
 
 
-def build(node: fx.Node, get: Get) -> Value:
+def build(node: fx.Node, get: GetArgument) -> Value:
     """The node's value; ``get(schema name)`` yields its arguments."""
     name = op_name(node)
     builder = BUILDERS.get(name)
     return builder(node, get) if builder is not None else _loss(node, get)
 
 
-def _stats(node: fx.Node, get: Get) -> tuple[Value, Value]:
+def _stats(node: fx.Node, get: GetArgument) -> tuple[Value, Value]:
     """What is normalized, and its maximum and sum of exponentials.
 
     Where a sum follows, as in a divergence, each logarithm's error may be random but not the same
@@ -58,7 +58,7 @@ def _is_summed(node: fx.Node) -> bool:
     return False
 
 
-def _softmax(node: fx.Node, get: Get) -> Value:
+def _softmax(node: fx.Node, get: GetArgument) -> Value:
     x, stats = _stats(node, get)
     exponential = apply(
         "expf" if is_careful(stats) else "exp",
@@ -67,7 +67,7 @@ def _softmax(node: fx.Node, get: Get) -> Value:
     return apply("div", exponential, part(stats, 1, "row_sum"), hint="softmax")
 
 
-def _log_softmax(node: fx.Node, get: Get) -> Value:
+def _log_softmax(node: fx.Node, get: GetArgument) -> Value:
     x, stats = _stats(node, get)
     log_sum = apply("log", part(stats, 1, "row_sum"), hint="log_sum")
     return apply(
@@ -89,7 +89,7 @@ def logsumexp(x: Value) -> Value:
     return apply("where", infinite, row_max, finite, hint="logsumexp")
 
 
-def _affine(value: Value, node: fx.Node, get: Get) -> Value:
+def _affine(value: Value, node: fx.Node, get: GetArgument) -> Value:
     if argument(node, "weight") is not None:
         value = apply("mul", value, as_float(get("weight")), hint="scaled")
     if argument(node, "bias") is not None:
@@ -97,7 +97,7 @@ def _affine(value: Value, node: fx.Node, get: Get) -> Value:
     return value
 
 
-def _standardize(node: fx.Node, get: Get) -> Value:
+def _standardize(node: fx.Node, get: GetArgument) -> Value:
     x = as_float(get("input"))
     moments = reduce("moments", x)
     variance = apply("div", part(moments, 1, "m2"), count(), hint="var")
@@ -108,7 +108,7 @@ def _standardize(node: fx.Node, get: Get) -> Value:
     return _affine(apply("mul", centered, rstd, hint="normed"), node, get)
 
 
-def _rms_norm(node: fx.Node, get: Get) -> Value:
+def _rms_norm(node: fx.Node, get: GetArgument) -> Value:
     x = as_float(get("input"))
     eps = argument(node, "eps")
     if eps is None:
@@ -120,22 +120,22 @@ def _rms_norm(node: fx.Node, get: Get) -> Value:
     return _affine(apply("mul", x, rstd, hint="normed"), node, get)
 
 
-def _plain(kind: str) -> Callable[[fx.Node, Get], Value]:
+def _plain(kind: str) -> Callable[[fx.Node, GetArgument], Value]:
     return lambda node, get: reduce(kind, as_float(get("self")), hint=HINTS[kind])
 
 
-def _sum(node: fx.Node, get: Get) -> Value:
+def _sum(node: fx.Node, get: GetArgument) -> Value:
     total = reduce("sum", as_float(get("self")), hint=HINTS["sum"])
     if not is_counted(node):
         return total
     return apply("to_int64", total, dtype="int64", hint="count")  # exact: space.MAX_COUNTED
 
 
-def _truth(kind: str) -> Callable[[fx.Node, Get], Value]:
+def _truth(kind: str) -> Callable[[fx.Node, GetArgument], Value]:
     """Whether the largest of 0 and 1, or the smallest, is 1. NaN counts as true, as it does in
     torch."""
 
-    def build(node: fx.Node, get: Get) -> Value:
+    def build(node: fx.Node, get: GetArgument) -> Value:
         x = get("self")
         x = x if x.dtype == "bool" else apply("to_bool", x, dtype="bool")
         return apply("to_bool", reduce(kind, as_float(x), hint=HINTS[kind]), dtype="bool")
@@ -146,7 +146,7 @@ def _truth(kind: str) -> Callable[[fx.Node, Get], Value]:
 HINTS = {"sum": "total", "max": "largest", "min": "smallest", "prod": "product"}
 
 
-def _mean(node: fx.Node, get: Get) -> Value:
+def _mean(node: fx.Node, get: GetArgument) -> Value:
     return mean(as_float(get("self")))
 
 
@@ -154,7 +154,7 @@ def mean(x: Value) -> Value:
     return apply("div", reduce("sum", x, hint="total"), count(), hint="mean")
 
 
-def _variance(node: fx.Node, get: Get) -> Value:
+def _variance(node: fx.Node, get: GetArgument) -> Value:
     correction = argument(node, "correction", None)
     if correction is None:
         correction = 1 if argument(node, "unbiased", True) else 0
@@ -166,7 +166,7 @@ def _variance(node: fx.Node, get: Get) -> Value:
     return variance if op_name(node) == "var" else apply("root", variance, hint="std")
 
 
-def _norm(node: fx.Node, get: Get) -> Value:
+def _norm(node: fx.Node, get: GetArgument) -> Value:
     x, order = as_float(get("self")), argument(node, "p", argument(node, "ord", 2))
     if order == 1:
         return reduce("sum", apply("abs", x), hint="norm")
@@ -175,7 +175,7 @@ def _norm(node: fx.Node, get: Get) -> Value:
     return apply("root", reduce("sum", apply("square", x), hint="square_sum"), hint="norm")
 
 
-def _cosine_similarity(node: fx.Node, get: Get) -> Value:
+def _cosine_similarity(node: fx.Node, get: GetArgument) -> Value:
     """Each factor is divided by its own norm, as eager does: products of large numbers would
     overflow. Eager raises short norms to ``eps`` behind autograd's back, so the gradient passes."""
     least = float(argument(node, "eps", 1e-8))
@@ -189,7 +189,7 @@ def _cosine_similarity(node: fx.Node, get: Get) -> Value:
     return reduce("sum", apply("mul", *parts, hint="product"), hint="cosine")
 
 
-def _pairwise_distance(node: fx.Node, get: Get) -> Value:
+def _pairwise_distance(node: fx.Node, get: GetArgument) -> Value:
     eps = float(argument(node, "eps", 1e-6))
     between = apply(
         "add", apply("sub", as_float(get("x1")), as_float(get("x2")), hint="difference"), eps
@@ -201,7 +201,7 @@ def _pairwise_distance(node: fx.Node, get: Get) -> Value:
     )
 
 
-def _loss(node: fx.Node, get: Get) -> Value:
+def _loss(node: fx.Node, get: GetArgument) -> Value:
     x, y = as_float(get("self")), as_float(get("target"))
     if argument(node, "pos_weight") is None:
         each = LOSS[op_name(node)](node, x, y)
@@ -300,7 +300,7 @@ LOSS: dict[str, Callable[[fx.Node, Value, Value], Value]] = {
     ),
 }
 
-BUILDERS: dict[str, Callable[[fx.Node, Get], Value]] = {
+BUILDERS: dict[str, Callable[[fx.Node, GetArgument], Value]] = {
     "softmax": _softmax,
     "_softmax": _softmax,
     "log_softmax": _log_softmax,

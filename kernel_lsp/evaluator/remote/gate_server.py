@@ -31,16 +31,16 @@ from kernel_lsp.errors import EvaluationError, KernelLspError
 from kernel_lsp.evaluator.remote import messages
 
 ROOT = Path(__file__).parents[3]
-"""What was unpacked; it goes with the station."""
+"""What was unpacked; it goes with the gate server."""
 NEEDED = ("psutil", "filelock", "platformdirs")
 ENDING_S = 10.0
 MAX_FILE_BYTES = 256 * 1024**2
 """Of a recorded program's file that both machines must have."""
-Message = dict[str, Any]
+WireMessage = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StationAbout:
+class GateAbout:
     """What judges there."""
 
     host: str
@@ -54,9 +54,9 @@ class StationAbout:
     """Why nothing can be confined there."""
 
 
-async def look() -> StationAbout:
+async def look() -> GateAbout:
     tried = await held.try_layers()
-    return StationAbout(
+    return GateAbout(
         host=platform.node(),
         probe=await interpreter.probe(sys.executable),
         sandbox=tried.words,
@@ -65,17 +65,17 @@ async def look() -> StationAbout:
     )
 
 
-class GateStation:
+class GateServer:
     """All questions of one connection."""
 
-    def __init__(self, say: Callable[[Message], None]) -> None:
+    def __init__(self, say: Callable[[WireMessage], None]) -> None:
         self._say = say
         self._gates: dict[Any, Any] = {}
         self._tuners: dict[int, Any] = {}
         self._unwanted: set[int] = set()
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def handle(self, message: Message) -> None:
+    def handle(self, message: WireMessage) -> None:
         op, number = str(message["op"]), int(message.get("id", 0))
         if op == "cancel" and number in self._tasks:
             self._tasks[number].cancel()
@@ -95,7 +95,7 @@ class GateStation:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await asyncio.gather(*(gate.close() for gate in self._gates.values()))
 
-    async def _answer(self, number: int, message: Message) -> None:
+    async def _answer(self, number: int, message: WireMessage) -> None:
         try:
             required = message.get("required", entry.required_layers())
             with entry.requiring(frozenset(required)):
@@ -110,7 +110,7 @@ class GateStation:
             cause = f"could not judge: the evaluator itself failed: {type(error).__name__}: {error}"
             self._say({"op": "failed", "id": number, "kind": "", "cause": cause})
 
-    def _gate(self, message: Message) -> Any:
+    def _gate(self, message: WireMessage) -> Any:
         from kernel_lsp import config
         from kernel_lsp.evaluator.gate import Gate
         from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
@@ -121,7 +121,7 @@ class GateStation:
             self._gates[rules] = Gate(device_sharing=DeviceSharing(rules), cache=ROOT / "compiled")
         return self._gates[rules]
 
-    def _request(self, kind: type[Any], message: Message) -> Any:
+    def _request(self, kind: type[Any], message: WireMessage) -> Any:
         for path, digest in message.get("files", {}).items():
             _require_file(path, digest)
         return replace(wire.from_json(kind, message["request"]), python=sys.executable)
@@ -131,7 +131,7 @@ class GateStation:
             {"op": "progress", "id": number, "progress": wire.to_json(progress)}
         )
 
-    async def _evaluate(self, number: int, message: Message) -> Any:
+    async def _evaluate(self, number: int, message: WireMessage) -> Any:
         from kernel_lsp.evaluator.request import EvaluationRequest
 
         kept: list[Any] = []
@@ -146,14 +146,14 @@ class GateStation:
         judged = replace(found, environment={**found.environment, "judged_on": where})
         return replace(kept[0], evaluation=judged)
 
-    async def _expect(self, number: int, message: Message) -> None:
+    async def _expect(self, number: int, message: WireMessage) -> None:
         from kernel_lsp.evaluator.request import EvaluationRequest
 
         request = self._request(EvaluationRequest, message)
         async with self._gate(message).expecting(request, self._reporter(number)):
             await self._stay(number)
 
-    async def _tuner(self, number: int, message: Message) -> None:
+    async def _tuner(self, number: int, message: WireMessage) -> None:
         from kernel_lsp.evaluator.tuning import TuneRequest
 
         request = self._request(TuneRequest, message)
@@ -164,7 +164,7 @@ class GateStation:
             finally:
                 del self._tuners[number]
 
-    async def _tune(self, number: int, message: Message) -> Any:
+    async def _tune(self, number: int, message: WireMessage) -> Any:
         from kernel_lsp.evaluator.tuning import TunedVariant
 
         tuner = self._tuners.get(message["tuner"])
@@ -184,11 +184,11 @@ class GateStation:
         await asyncio.Event().wait()
 
 
-_OPERATIONS: dict[str, Callable[[GateStation, int, Message], Awaitable[Any]]] = {
-    "evaluate": GateStation._evaluate,
-    "expect": GateStation._expect,
-    "tuner": GateStation._tuner,
-    "tune": GateStation._tune,
+_OPERATIONS: dict[str, Callable[[GateServer, int, WireMessage], Awaitable[Any]]] = {
+    "evaluate": GateServer._evaluate,
+    "expect": GateServer._expect,
+    "tuner": GateServer._tuner,
+    "tune": GateServer._tune,
 }
 
 
@@ -226,7 +226,7 @@ async def _serve(token: str, write: Callable[[bytes], None]) -> None:
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(0), "rb", buffering=0)
     )
 
-    def say(message: Message) -> None:
+    def say(message: WireMessage) -> None:
         write(messages.encode(token, message))
 
     async def beat() -> None:
@@ -237,15 +237,15 @@ async def _serve(token: str, write: Callable[[bytes], None]) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, reader.feed_eof)
     missing = tuple(name for name in NEEDED if not _importable(name))
-    beating, station = asyncio.create_task(beat()), GateStation(say)
+    beating, server = asyncio.create_task(beat()), GateServer(say)
     say({"op": "about", "about": wire.to_json(replace(await look(), missing=missing))})
     with contextlib.suppress(TimeoutError):
         while line := await asyncio.wait_for(reader.readline(), messages.SILENCE_S):
             if (message := messages.decode(token, line)) is not None:
-                station.handle(message)
+                server.handle(message)
     beating.cancel()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(station.close(), ENDING_S)
+        await asyncio.wait_for(server.close(), ENDING_S)
 
 
 def _importable(name: str) -> bool:
