@@ -21,6 +21,7 @@ from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import (
     COUNTED,
     KERNEL,
     LAUNCHER,
+    ROW,
     SCALED,
     SMOOTHING,
     TOTAL,
@@ -292,12 +293,14 @@ def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> GeneratedSour
     if smoothing:
         texts = WEIGHTED_SMOOTHING if weighted else SMOOTHING
         more = {
-            key: text.format(smoothing=smoothing, rest=1.0 - smoothing)
+            key: text.format(smoothing=smoothing, rest=1.0 - smoothing, **ROW)
             for key, text in texts.items()
         }
     pointer, once = ("weight_ptr, ", WEIGHTED) if weighted else ("", "")
     kernels = [
-        KERNEL.format(name=name, ignore=ignore, weight_pointer=pointer, weighted=once, **more)
+        KERNEL.format(
+            name=name, ignore=ignore, weight_pointer=pointer, weighted=once, **ROW, **more
+        )
     ]
     launcher = LAUNCHER.format(
         name=name,

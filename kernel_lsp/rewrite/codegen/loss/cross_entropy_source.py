@@ -3,18 +3,20 @@ them)."""
 
 from __future__ import annotations
 
-KERNEL = '''\
-@triton.jit
-def _{name}_kernel(logits_ptr, target_ptr, {weight_pointer}loss_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
-    """Each program handles one row: the logits are read once and the probabilities never written."""
-    row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31
-    lane_max = tl.full([BLOCK_SIZE], float("-inf"), tl.float32)
+PICKED = """\
+    target = tl.load(target_ptr + row)
+    kept = target != {ignore}
+    # Targets outside of the classes read nothing and give NaN, where eager stops with an assertion.
+    valid = kept & (target >= 0) & (target < n_cols)
+    picked = tl.load({row_logits} + target, mask=valid, other=float("nan")).to(tl.float32)
+"""
+"""The logit at the target. ``row_logits``: where the row's logits begin."""
+ROW_SUM = """\
+{before}    lane_max = tl.full([BLOCK_SIZE], float("-inf"), tl.float32)
     lane_sum = tl.full([BLOCK_SIZE], 0.0, tl.float32)
-{before}    for start in range(0, n_cols, BLOCK_SIZE):
+    for start in range(0, {row_stride}, BLOCK_SIZE):
         cols = start + tl.arange(0, BLOCK_SIZE)
-        mask = cols < n_cols  # the last block is not full
-        logits = tl.load(logits_ptr + row * n_cols + cols, mask=mask, other=float("-inf")).to(tl.float32)
-        new_max = tl.maximum(lane_max, logits)
+{load}        new_max = tl.maximum(lane_max, logits)
         # Lanes that saw only -inf: exp(-inf - -inf) would be NaN where it must weigh nothing.
         pivot = tl.where(new_max == float("-inf"), 0.0, new_max)
         lane_sum = lane_sum * tl.exp(lane_max - pivot) + tl.exp(logits - pivot)
@@ -22,26 +24,43 @@ def _{name}_kernel(logits_ptr, target_ptr, {weight_pointer}loss_ptr, n_cols, BLO
 {step}    row_max = tl.max(lane_max, axis=0)
     row_pivot = tl.where(row_max == float("-inf"), 0.0, row_max)
     row_sum = tl.sum(lane_sum * tl.exp(lane_max - row_pivot), axis=0)
-    target = tl.load(target_ptr + row)
-    kept = target != {ignore}
-    # Targets outside of the classes read nothing and give NaN, where eager stops with an assertion.
-    valid = kept & (target >= 0) & (target < n_cols)
-    picked = tl.load(logits_ptr + row * n_cols + target, mask=valid, other=float("nan")).to(tl.float32)
-    loss = tl.log(row_sum) + (row_max - picked)  # in this order: a common shift of the logits cancels exactly
-{weighted}{smoothed}    tl.store(loss_ptr + row, tl.where(kept, loss, 0.0))
+"""
+"""The largest logit of a row and the sum of the exponentials over it, read once. ``load`` reads
+``logits`` and says in ``mask`` which of them are of a class."""
+
+LOSS = """\
+    loss = {log_sum} + (row_max - picked)  # in this order: a common shift of the logits cancels exactly
+"""
+
+KERNEL = f'''\
+@triton.jit
+def _{{name}}_kernel(logits_ptr, target_ptr, {{weight_pointer}}loss_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
+    """Each program handles one row: the logits are read once and the probabilities never written."""
+    row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31
+{ROW_SUM}{PICKED}{LOSS}{{weighted}}{{smoothed}}    tl.store(loss_ptr + row, tl.where(kept, loss, 0.0))
 '''
+ROW = {
+    "row_logits": "logits_ptr + row * n_cols",
+    "row_stride": "n_cols",
+    "log_sum": "tl.log(row_sum)",
+    "load": """\
+        mask = cols < n_cols  # the last block is not full
+        logits = tl.load(logits_ptr + row * n_cols + cols, mask=mask, other=float("-inf")).to(tl.float32)
+""",
+}
+"""Where this kernel finds its row."""
 
 SMOOTHING = {
     "before": """\
     lane_total = tl.full([BLOCK_SIZE], 0.0, tl.float32)
-    anchor = tl.load(logits_ptr + row * n_cols).to(tl.float32)
+    anchor = tl.load({row_logits}).to(tl.float32)
     anchor = tl.where(tl.abs(anchor) < float("inf"), anchor, 0.0)  # a common shift costs no digits
 """,
     "step": """\
         lane_total += tl.where(mask, logits - anchor, 0.0)
 """,
     "smoothed": """\
-    every = tl.log(row_sum) + (row_max - anchor) - tl.sum(lane_total, axis=0) / n_cols  # mean over classes
+    every = {log_sum} + (row_max - anchor) - tl.sum(lane_total, axis=0) / n_cols  # mean over classes
     loss = {rest} * loss + {smoothing} * every
 """,
 }
@@ -57,7 +76,7 @@ WEIGHTED_SMOOTHING = {
         lane_weight += weights
 """,
     "smoothed": """\
-    every = tl.sum(lane_weight, axis=0) * (tl.log(row_sum) + (row_max - anchor)) - tl.sum(lane_total, axis=0)
+    every = tl.sum(lane_weight, axis=0) * ({log_sum} + (row_max - anchor)) - tl.sum(lane_total, axis=0)
     loss = {rest} * loss + {smoothing} * (every / n_cols)
 """,
 }

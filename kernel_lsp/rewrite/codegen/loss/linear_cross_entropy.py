@@ -23,6 +23,7 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import cost, launching, source
 from kernel_lsp.rewrite.codegen.loss import cross_entropy
+from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import SMOOTHING
 from kernel_lsp.rewrite.codegen.loss.linear_cross_entropy_source import (
     BIAS_END,
     BIAS_START,
@@ -34,9 +35,10 @@ from kernel_lsp.rewrite.codegen.loss.linear_cross_entropy_source import (
     KERNEL,
     LATE,
     LATE_BIAS,
+    LESS,
     MEAN,
     OPERANDS,
-    SMOOTHING,
+    ROW,
     SUM,
 )
 from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name
@@ -217,12 +219,14 @@ def _generate(
 
 def _kernel(name: str, loss: fx.Node) -> str:
     smoothing = cross_entropy.smoothing_of(loss)
-    numbers = {"smoothing": smoothing, "rest": 1.0 - smoothing}
-    smoothed = {key: text.format(**numbers) for key, text in SMOOTHING.items()}
+    numbers = {"smoothing": smoothing, "rest": 1.0 - smoothing, **ROW}
+    texts = {**SMOOTHING, "less": LESS}
+    smoothed = {key: text.format(**numbers) for key, text in texts.items()}
     return KERNEL.format(
         name=name,
         ignore=argument(loss, "ignore_index", -100),
         rest=numbers["rest"],
+        **ROW,
         **(smoothed if smoothing else dict.fromkeys(smoothed, "")),
     )
 

@@ -3,65 +3,42 @@ them)."""
 
 from __future__ import annotations
 
-KERNEL = '''\
+from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import LOSS, PICKED, ROW_SUM
+
+KERNEL = f'''\
 @triton.jit
-def _{name}_kernel(
+def _{{name}}_kernel(
     logits_ptr, target_ptr, scale_ptr, loss_ptr, n_cols, row_stride,
     WITH_GRAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program handles one row: its loss, and the gradient in the place of its logits."""
     row = tl.program_id(0).to(tl.int64)  # int64: row * row_stride can pass 2**31
     logits_ptr += row * row_stride
-    target = tl.load(target_ptr + row)
-    kept = target != {ignore}
-    # Targets outside of the classes read nothing and give NaN, where eager stops with an assertion.
-    valid = kept & (target >= 0) & (target < n_cols)
-    picked = tl.load(logits_ptr + target, mask=valid, other=float("nan")).to(tl.float32)
-{before}    lane_max = tl.full([BLOCK_SIZE], float("-inf"), tl.float32)
-    lane_sum = tl.full([BLOCK_SIZE], 0.0, tl.float32)
-    for start in range(0, row_stride, BLOCK_SIZE):
-        cols = start + tl.arange(0, BLOCK_SIZE)
-        mask = cols < n_cols  # behind them the row is filled up
-        logits = tl.load(logits_ptr + cols, mask=cols < row_stride, other=0.0).to(tl.float32)
-        logits = tl.where(mask, logits, float("-inf"))
-        new_max = tl.maximum(lane_max, logits)
-        # Lanes that saw only -inf: exp(-inf - -inf) would be NaN where it must weigh nothing.
-        pivot = tl.where(new_max == float("-inf"), 0.0, new_max)
-        lane_sum = lane_sum * tl.exp(lane_max - pivot) + tl.exp(logits - pivot)
-        lane_max = new_max
-{step}    row_max = tl.max(lane_max, axis=0)
-    row_pivot = tl.where(row_max == float("-inf"), 0.0, row_max)
-    row_sum = tl.sum(lane_sum * tl.exp(lane_max - row_pivot), axis=0)
-    log_sum = tl.log(row_sum)
-    loss = log_sum + (row_max - picked)  # in this order: a common shift of the logits cancels exactly
-{smoothed}    tl.store(loss_ptr + row, tl.where(kept, loss, 0.0))
+{PICKED}{ROW_SUM}    log_sum = tl.log(row_sum)
+{LOSS}{{smoothed}}    tl.store(loss_ptr + row, tl.where(kept, loss, 0.0))
     if WITH_GRAD:
         scale = tl.load(scale_ptr).to(tl.float32)
         for start in range(0, row_stride, BLOCK_SIZE):
             cols = start + tl.arange(0, BLOCK_SIZE)
             mask = cols < row_stride
             logits = tl.load(logits_ptr + cols, mask=mask, other=0.0).to(tl.float32)
-            grad = tl.exp((logits - row_max) - log_sum) - tl.where(cols == target, {rest}, 0.0){less}
+            grad = tl.exp((logits - row_max) - log_sum) - tl.where(cols == target, {{rest}}, 0.0){{less}}
             grad = tl.where(kept & (cols < n_cols), grad * scale, 0.0)
             tl.store(logits_ptr + cols, grad, mask=mask)
 '''
-
-SMOOTHING = {
-    "before": """\
-    lane_total = tl.full([BLOCK_SIZE], 0.0, tl.float32)
-    anchor = tl.load(logits_ptr).to(tl.float32)
-    anchor = tl.where(tl.abs(anchor) < float("inf"), anchor, 0.0)  # a common shift costs no digits
+ROW = {
+    "row_logits": "logits_ptr",
+    "row_stride": "row_stride",
+    "log_sum": "log_sum",
+    "load": """\
+        mask = cols < n_cols  # behind them the row is filled up
+        logits = tl.load(logits_ptr + cols, mask=cols < row_stride, other=0.0).to(tl.float32)
+        logits = tl.where(mask, logits, float("-inf"))
 """,
-    "step": """\
-        lane_total += tl.where(mask, logits - anchor, 0.0)
-""",
-    "smoothed": """\
-    every = log_sum + (row_max - anchor) - tl.sum(lane_total, axis=0) / n_cols  # mean over classes
-    loss = {rest} * loss + {smoothing} * every
-""",
-    "less": " - {smoothing} / n_cols",
 }
-"""What smoothed labels add to the kernel."""
+"""Where this kernel finds its row."""
+LESS = " - {smoothing} / n_cols"
+"""What smoothed labels take from the gradient of every class."""
 
 OPERANDS = '''\
 def {name}_filled(x, weight, target{bias}):
