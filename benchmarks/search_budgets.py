@@ -71,10 +71,6 @@ def _samples(space: Space, seed: int, budget: int) -> float:
     return replayed(space, Mutations(seed, lambda fit: fit[0]), budget)
 
 
-def _random(space: Space, seed: int, budget: int) -> float:
-    return drawn(space, seed, budget)
-
-
 def _optuna(make: Callable[[Any, int], Any]) -> BudgetStrategy:
     def search(space: Space, seed: int, budget: int) -> float:
         import optuna
@@ -109,7 +105,7 @@ def contestants() -> dict[str, BudgetStrategy]:
         "evolution": _evolution,
         "climb": _climb,
         "samples": _samples,
-        "random": _random,
+        "random": drawn,
     }
     if importlib.util.find_spec("optuna"):
         found["nsga2"] = _optuna(

@@ -47,6 +47,7 @@ __all__ = [
     "is_random",
     "may_alias",
     "nonfinite",
+    "parameters_of",
     "proof",
     "scale_of",
     "tensor",
@@ -57,6 +58,12 @@ aten = torch.ops.aten
 Node = fx.Node
 EXACT_DTYPES = (torch.float32, torch.float64)
 """Where reassociating sums keeps the error class; in 16 bits a folded weight would lose digits."""
+
+
+def parameters_of(graph: Graph, match: Match) -> dict[str, list[Any]]:
+    """The choices that the match found for its place, default first: for skills whose `match` has
+    put them into its data."""
+    return dict(match.data["parameters"])
 
 
 def proof(claim: str, holds: bool, because: str) -> Proof:

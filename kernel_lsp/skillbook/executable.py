@@ -6,6 +6,7 @@ never runs.
     parameters = {"BLOCK_SIZE": [1024, 512]}     name -> choices, default first; or a function
     def apply(graph, match, parameters): ...     -> None
 
+Each may also be imported: from kernel_lsp.rewrite.codegen.pooling.fuse import apply.
 Not covered: whether they are right. The engine reports what they raise; the evaluator judges what
 they make."""
 
@@ -52,10 +53,13 @@ def _check(source: bytes, filename: str) -> tuple[FieldProblem, ...]:
 
 def _check_functions(tree: ast.Module) -> list[FieldProblem]:
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    imported = _imported_names(tree)
     found: list[FieldProblem] = []
     for name, count in FUNCTIONS.items():
         arguments = ("graph", "match", "parameters")[:count]
         remedy = f"define `def {name}({', '.join(arguments)})` at the top level"
+        if name in imported:  # a function of the rewrite engine's as it is
+            continue
         if name not in defined:
             found.append((name, "not defined", remedy))
         elif not _accepts(defined[name].args, count):
@@ -73,7 +77,7 @@ def _accepts(arguments: ast.arguments, count: int) -> bool:
 
 
 def _check_parameters(tree: ast.Module) -> list[FieldProblem]:
-    if "parameters" in _top_level_names(tree):
+    if "parameters" in _top_level_names(tree) | _imported_names(tree):
         return []
     return [
         ("parameters", "not defined", "write `parameters = {}` when there is nothing to choose")
@@ -87,6 +91,12 @@ def _top_level_names(tree: ast.Module) -> set[str]:
         targets += node.targets if isinstance(node, ast.Assign) else []
         targets += [node.target] if isinstance(node, ast.AnnAssign) and node.value else []
     return functions | {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _imported_names(tree: ast.Module) -> set[str]:
+    """The names that ``from … import …`` binds at the top level."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name for node in imports for alias in node.names}
 
 
 def _check_imports(tree: ast.Module) -> list[FieldProblem]:

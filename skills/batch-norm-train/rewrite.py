@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.codegen.normalization import batch_norm
+from kernel_lsp.rewrite.codegen.normalization.batch_norm import matches as match
+from kernel_lsp.rewrite.codegen.normalization.batch_norm import rewrite as apply
 from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, proof
 
+__all__ = ["apply", "match", "parameters", "preconditions"]
+
 parameters: dict[str, list[Any]] = batch_norm.PARAMETERS
-
-
-def match(graph: Graph) -> list[Match]:
-    return batch_norm.matches(graph)
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
@@ -44,7 +44,3 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
         ),
         proof("no gradient is lost", True, gradients),
     ]
-
-
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    batch_norm.rewrite(graph, match, parameters)

@@ -3,23 +3,13 @@ once."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from kernel_lsp.rewrite.codegen.convolution import fuse as conv_fuse
-from kernel_lsp.rewrite.skill import Graph, Match, Proof
+from kernel_lsp.rewrite.codegen.convolution.fuse import apply, parameters
+from kernel_lsp.rewrite.codegen.convolution.fuse import proofs as preconditions
+from kernel_lsp.rewrite.skill import Graph, Match
+
+__all__ = ["apply", "match", "parameters", "preconditions"]
 
 
 def match(graph: Graph) -> list[Match]:
     return conv_fuse.matches(graph, depthwise=True)
-
-
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    return conv_fuse.proofs(graph, match)
-
-
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
-    return conv_fuse.parameters(graph, match)
-
-
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    conv_fuse.apply(graph, match, parameters)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernel_lsp.rewrite.codegen.loss import linear_cross_entropy
+from kernel_lsp.rewrite.codegen.loss.linear_cross_entropy import apply
+from kernel_lsp.rewrite.codegen.loss.linear_cross_entropy import matches as match
 from kernel_lsp.rewrite.skill import Graph, Match, Proof, proof
+from kernel_lsp.rewrite.skill import parameters_of as parameters
 
-
-def match(graph: Graph) -> list[Match]:
-    return linear_cross_entropy.matches(graph)
+__all__ = ["apply", "match", "parameters", "preconditions"]
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
@@ -28,11 +26,3 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
             f"between them: {between}",
         ),
     ]
-
-
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
-    return dict(match.data["parameters"])
-
-
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    linear_cross_entropy.apply(graph, match, parameters)

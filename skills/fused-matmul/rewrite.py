@@ -3,33 +3,18 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp.rewrite.codegen.matmul import fuse as matmul
-from kernel_lsp.rewrite.near_misses import products
-from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
+from kernel_lsp.rewrite.codegen.matmul.fuse import apply
+from kernel_lsp.rewrite.codegen.matmul.fuse import matches as match
+from kernel_lsp.rewrite.codegen.matmul.fuse import proofs as preconditions
+from kernel_lsp.rewrite.near_misses.products import matmuls as misses
+from kernel_lsp.rewrite.skill import Graph, Match
+from kernel_lsp.rewrite.skill import parameters_of as parameters
 
-
-def match(graph: Graph) -> list[Match]:
-    return matmul.matches(graph)
-
-
-def misses(graph: Graph) -> Iterable[Miss]:
-    return products.matmuls(graph)
-
-
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    return matmul.proofs(graph, match)
-
-
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
-    return dict(match.data["parameters"])
+__all__ = ["apply", "estimate", "match", "misses", "parameters", "preconditions"]
 
 
 def estimate(graph: Graph, match: Match, choice: dict[str, Any]) -> float:
     return matmul.estimate(match, choice)
-
-
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    matmul.apply(graph, match, parameters)

@@ -4,29 +4,17 @@ fits."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from kernel_lsp.rewrite.codegen.core import fuse
+from kernel_lsp.rewrite.codegen.core.fuse import apply
+from kernel_lsp.rewrite.codegen.core.fuse import norm_matches as match
+from kernel_lsp.rewrite.codegen.core.fuse import proofs as preconditions
 from kernel_lsp.rewrite.codegen.core.space import NORMS
 from kernel_lsp.rewrite.near_misses import fusing
-from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
+from kernel_lsp.rewrite.skill import Graph, Miss
+from kernel_lsp.rewrite.skill import parameters_of as parameters
 
-
-def match(graph: Graph) -> list[Match]:
-    return fuse.norm_matches(graph)
+__all__ = ["apply", "match", "misses", "parameters", "preconditions"]
 
 
 def misses(graph: Graph) -> Iterable[Miss]:
     return fusing.reductions(graph, NORMS)
-
-
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    return fuse.proofs(graph, match)
-
-
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
-    return fuse.parameters(graph, match)
-
-
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    fuse.apply(graph, match, parameters)

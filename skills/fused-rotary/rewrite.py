@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from kernel_lsp.rewrite.codegen.pointwise.rotary import apply
+from kernel_lsp.rewrite.codegen.pointwise.rotary import matches as match
+from kernel_lsp.rewrite.codegen.pointwise.rotary import proofs as preconditions
+from kernel_lsp.rewrite.skill import parameters_of as parameters
 
-from kernel_lsp.rewrite.codegen.pointwise import rotary
-from kernel_lsp.rewrite.skill import Graph, Match, Proof
-
-
-def match(graph: Graph) -> list[Match]:
-    return rotary.matches(graph)
-
-
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    return rotary.proofs(graph, match)
-
-
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
-    return dict(match.data["parameters"])
-
-
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    rotary.apply(graph, match, parameters)
+__all__ = ["apply", "match", "parameters", "preconditions"]

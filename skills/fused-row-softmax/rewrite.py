@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kernel_lsp.rewrite.codegen.core import fuse, space
+from kernel_lsp.rewrite.codegen.core.fuse import apply
+from kernel_lsp.rewrite.codegen.core.fuse import proofs as preconditions
 from kernel_lsp.rewrite.near_misses import fusing
-from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
+from kernel_lsp.rewrite.skill import Graph, Match, Miss
+from kernel_lsp.rewrite.skill import parameters_of as parameters
+
+__all__ = ["apply", "match", "misses", "parameters", "preconditions"]
 
 
 def match(graph: Graph) -> list[Match]:
@@ -16,15 +20,3 @@ def match(graph: Graph) -> list[Match]:
 
 def misses(graph: Graph) -> Iterable[Miss]:
     return fusing.reductions(graph, space.SOFTMAX)
-
-
-def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    return fuse.proofs(graph, match)
-
-
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
-    return fuse.parameters(graph, match)
-
-
-def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    fuse.apply(graph, match, parameters)

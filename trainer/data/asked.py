@@ -9,9 +9,8 @@ was really asked (archives.py), Triton kernels (launches.py)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernel_lsp import analysis, wire
 from kernel_lsp.agents import feedback, prompts, sizing
@@ -41,15 +40,7 @@ from kernel_lsp.search import bottleneck
 from kernel_lsp.search.fitness import fitness
 
 INFO = ModelInfo(backbone="outside", model="policy", context_tokens=32_768)
-"""Whose prompts are written: as `environment.INFO`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AskedAgain:
-    """One proposal as a model would have been asked for it, and what it would have answered."""
-
-    prompt: Prompt
-    call: ToolCall
+"""Whose prompts are written, here and in rollouts."""
 
 
 def question(
@@ -161,9 +152,3 @@ def _attempt(parent: Proposal) -> Attempt:
         fitness=fitness(parent.evaluation),
         created=parent.created,
     )
-
-
-def as_text(call: ToolCall) -> str:
-    """A call as decoding under a schema writes it."""
-    record = {"name": call.name, "arguments": call.arguments}
-    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)

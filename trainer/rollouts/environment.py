@@ -44,10 +44,9 @@ from kernel_lsp.records import (
 from trainer.algorithms import rewards
 from trainer.config import RolloutsConfig
 from trainer.data.archives import attempt_outcome
+from trainer.data.asked import INFO
 from trainer.data.records import Agent, ModelTurn
 from trainer.tasks.task_suites import TaskSuite, TrainingTask
-
-INFO = ModelInfo(backbone="outside", model="policy", context_tokens=32_768)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

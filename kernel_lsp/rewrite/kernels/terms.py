@@ -171,7 +171,7 @@ class TermReader:
             ) is not None:
                 return rounded
             case ast.Name(id=name):
-                return self._named(name, at or node)
+                return self.named(name, at or node)
             case ast.Subscript(value=ast.Name(id=meta), slice=ast.Constant(value=str(name))) if (
                 meta == self.meta and name in self.given
             ):
@@ -182,7 +182,7 @@ class TermReader:
                 return self._called(node, at)
         return self._other(node, at)
 
-    def _named(self, name: str, at: ast.AST) -> TermCounts:
+    def named(self, name: str, at: ast.AST) -> TermCounts:
         found = self.definition(name, at)
         match found:
             case ast.Assign(targets=[target], value=value) if _is_name(target, name):
@@ -191,7 +191,7 @@ class TermReader:
                 return self.terms(value)
             case ast.AugAssign(target=ast.Name(), op=ast.Add() | ast.Sub() as op, value=value):
                 return add_terms(
-                    self._named(name, found),
+                    self.named(name, found),
                     self.terms(value),
                     1 if isinstance(op, ast.Add) else -1,
                 )
@@ -261,7 +261,7 @@ class TermReader:
         names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
         if not is_pure(node) or any(self._is_changed(n.id) for n in names):
             return _one(Atom("other", f"at {_place(node)}", node))
-        known = (key(self._named(n.id, at or n)) for n in names)
+        known = (key(self.named(n.id, at or n)) for n in names)
         return _one(Atom("other", f"{ast.unparse(node)} of {', '.join(known)}", node))
 
     def _is_changed(self, name: str) -> bool:

@@ -97,13 +97,9 @@ class Tiles(TermReader):
         return super().terms(node, at)
 
     def named(self, name: str, at: ast.AST) -> TermCounts:
-        """What a name stands for at a node."""
-        return self._named(name, at)
-
-    def _named(self, name: str, at: ast.AST) -> TermCounts:
         if self.definition(name, at) is None and (moved := self._advanced(name, at)) is not None:
             return moved
-        return super()._named(name, at)
+        return super().named(name, at)
 
     def _advanced(self, name: str, at: ast.AST) -> TermCounts | None:
         """What a name is in a turn of the loop that adds the same to it in each, once."""
@@ -119,7 +115,7 @@ class Tiles(TermReader):
         if each is None:
             return None
         turn: TermCounts = {(Atom("loop", f"{loop.target.id} of line {loop.lineno}", loop),): 1}
-        return add_terms(self._named(name, loop), multiply_terms(each, add_terms(turn, first, -1)))
+        return add_terms(self.named(name, loop), multiply_terms(each, add_terms(turn, first, -1)))
 
     def _loop_that_sets(self, name: str, at: ast.AST) -> ast.For | None:
         """The innermost one around a node."""

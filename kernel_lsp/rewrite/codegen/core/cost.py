@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from kernel_lsp.devices import REFERENCE, DeviceDescription
+from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen.core.ir import Output, Region
 from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity
 from kernel_lsp.rewrite.codegen.core.space import LOSSES, SOFTMAX, space_of
 from kernel_lsp.rewrite.codegen.core.strides import is_copy
 from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.cost import operations as cost
+from kernel_lsp.rewrite.cost.operations import rates as rates
 from kernel_lsp.rewrite.graph import Graph, argument
 
 LONG_ROW = 2048
@@ -204,10 +205,6 @@ def benefit(graph: Graph, nodes: Sequence[fx.Node], fused_s: float, least: float
         return 0.0
     total = max(sum(eager_seconds(graph, node) for node in graph.nodes), cost.total(graph))
     return round((eager_s - fused_s) / total, 4)
-
-
-def rates(graph: Graph) -> DeviceDescription:
-    return cost.rates(graph)
 
 
 def bytes_of(node: fx.Node) -> int:

@@ -176,11 +176,6 @@ def _place(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> fx
     return before
 
 
-def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
-    """Finite search space, default first."""
-    return dict(match.data["parameters"])
-
-
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """Replace the match's nodes with one launch."""
     gated.write_out(graph, match.data.get("gates", ()))
