@@ -200,7 +200,7 @@ async def _replayed(space: Space, strategy: Strategy, budget: int) -> float:
         judge=space.judge,
         archive=archive,
         budget=SpentBudget(limits=limits),
-        lanes=SearchWorkers(),
+        workers=SearchWorkers(),
     )
     await loop.run()
     assert sum(1 for attempt in archive.attempts if attempt.proposal) <= budget

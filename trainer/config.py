@@ -1,7 +1,7 @@
 """Recipes: one frozen tree of settings per run, read from TOML and checked by pydantic.
 
 Every key is a field below, with its unit and limits; what a file leaves out has the default. A
-file with a mistake starts nothing: all of its mistakes are told at once, each with key, value and
+file with a mistake starts nothing: all of its mistakes are named at once, each with key, value and
 what is possible. Not covered: whether the machine can do it (`--dry-run`, planning.py)."""
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ class World:
     shown: tuple[str, ...] = ()
     """Measured plans in the compact form (trainer.policies.plan_data), for model.words = "compact"."""
     orders: int = Field(default=0, ge=0, le=100)
-    """Of ``shown``: in how many more orders than the ranked one a task's sites are told in
+    """Of ``shown``: in how many more orders than the ranked one a task's sites are listed in
     training."""
     weighings: int = Field(default=0, ge=0, le=1000)
-    """Of ``shown``: times that every plan is told as a question of how much faster it is than the
+    """Of ``shown``: times that every plan is written as a question of how much faster it is than the
     rule's (plan_values.py); 0: the model does not learn to weigh."""
     nameless: bool = False
     """Of ``shown``: without the names of skills, for comparing what knowing them is worth."""

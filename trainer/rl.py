@@ -178,7 +178,7 @@ def reject_rows(
 def _known_values(example: Example) -> list[float]:
     if example.sampled is None:
         raise KernelLspError(
-            "the sampler told no log-probabilities",
+            "the sampler gave no log-probabilities",
             "turn off rl.band and rl.veto, or take another sampler",
         )
     return [example.sampled[place] for place in example.counted]

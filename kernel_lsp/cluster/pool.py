@@ -203,7 +203,7 @@ class Cluster:
             self._bury(place)
             raise ClusterError(problem)
         for _ in range(self.width):
-            self._spawn(self._lane(place))
+            self._spawn(self._work(place))
         return None
 
     def _unready(self, place: _PlacedActor, problem: str) -> str:
@@ -272,7 +272,7 @@ class Cluster:
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    async def _lane(self, place: _PlacedActor) -> None:
+    async def _work(self, place: _PlacedActor) -> None:
         """One job after another, until the actor is lost."""
         while True:
             job = await self._jobs.next(

@@ -149,15 +149,15 @@ class Runs:
         self.results.runs.append(self._about())
         self._count(f"{len(left)} tasks")
         count = self.jobs * self.maker.places
-        lanes = [asyncio.create_task(self._lane(waiting, end)) for _ in range(count)]
-        telling = asyncio.create_task(self._tell())
+        workers = [asyncio.create_task(self._work(waiting, end)) for _ in range(count)]
+        reporting = asyncio.create_task(self._tell())
         try:
-            await asyncio.gather(*lanes)
+            await asyncio.gather(*workers)
         finally:  # Ctrl-C ends here too: what is finished is on the disk already
-            telling.cancel()
-            for lane in lanes:
-                lane.cancel()
-            await asyncio.gather(*lanes, telling, return_exceptions=True)
+            reporting.cancel()
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, reporting, return_exceptions=True)
             await self.maker.close()
 
     async def _tell(self) -> None:
@@ -177,7 +177,7 @@ class Runs:
         self._said = time.monotonic()
         self.say(text)
 
-    async def _lane(self, waiting: Iterator[Path], end: float | None) -> None:
+    async def _work(self, waiting: Iterator[Path], end: float | None) -> None:
         while end is None or time.monotonic() < end:
             task = next(waiting, None)
             if task is None:

@@ -22,7 +22,7 @@ from kernel_lsp.errors import BackboneError, SkillError
 from kernel_lsp.files import keep_newest
 from kernel_lsp.pipeline import learning
 from kernel_lsp.pipeline.opened import MAX_MATCHES, JobBench, Opened
-from kernel_lsp.pipeline.tournament import LANES
+from kernel_lsp.pipeline.tournament import PARALLEL_JUDGEMENTS
 from kernel_lsp.pipeline.turns import TakeTurn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.records import (
@@ -197,7 +197,7 @@ class _Deep:
             judge=outside.judge if outside and outside.judge else self._judge,
             archive=self.archive,
             budget=SpentBudget(limits=self.plan.budget, begun=begun),
-            lanes=self._lanes(model[1] if model else None),
+            workers=self._workers(model[1] if model else None),
             report=self.report,
             digest=self._digest,
             recall=self._recall,
@@ -286,13 +286,13 @@ class _Deep:
             Move.CHAIN: ChainProposer(workshop, order, self.archive),
         }
 
-    def _lanes(self, info: ModelInfo | None) -> SearchWorkers:
+    def _workers(self, info: ModelInfo | None) -> SearchWorkers:
         device = self.one.bench.device
         samples = min(self.settings.model_samples, info.max_in_flight) if info else 1
         if self.plan.mode is SearchMode.TURNS and is_single(self.plan):
             samples = 1
         return SearchWorkers(
-            judges=LANES.get(device, 1), samples=samples, apart=disturbs(info, device)
+            judges=PARALLEL_JUDGEMENTS.get(device, 1), samples=samples, apart=disturbs(info, device)
         )
 
     async def _judge(self, candidate: Candidate, *, full: bool) -> SearchJudgement:

@@ -47,7 +47,7 @@ EVIDENCE_FOLDER = "evidence"
 """In the user's data folder: one document per proposal, the last judgement of it, old ones
 deleted. Like the cache it holds source text and may be deleted at any time."""
 MAX_CHALLENGES = 2
-LANES = {"cuda": 4}
+PARALLEL_JUDGEMENTS = {"cuda": 4}
 """Candidates that are judged quickly at the same time, by device; one where nothing is said."""
 
 
@@ -97,18 +97,20 @@ class Tournament:
         waiting = iter(range(len(candidates)))
         found: dict[int, Proposal] = {}
 
-        async def lane() -> None:
+        async def work() -> None:
             while time.monotonic() < deadline and (place := next(waiting, None)) is not None:
                 self._count(place + 1, candidates)
                 found[place] = (await self._judge(candidates[place], QUICK)).proposal
 
-        lanes = [asyncio.create_task(lane()) for _ in range(LANES.get(self.device, 1))]
+        workers = [
+            asyncio.create_task(work()) for _ in range(PARALLEL_JUDGEMENTS.get(self.device, 1))
+        ]
         try:
-            await asyncio.gather(*lanes)
+            await asyncio.gather(*workers)
         finally:  # a failure of one, or a cancellation, ends all
-            for task in lanes:
+            for task in workers:
                 task.cancel()
-            await asyncio.gather(*lanes, return_exceptions=True)
+            await asyncio.gather(*workers, return_exceptions=True)
         return [found[place] for place in sorted(found)]
 
     async def in_full(self, candidate: Candidate, wanted: StillWanted = lambda: True) -> Proposal:

@@ -1,7 +1,7 @@
 """Who measures on a device now: one job at a time, in this process and across editors.
 
 A quick job has its turn for its whole measurement. A long search takes one for each judgement and
-shares it among its lanes, so that a job that somebody waits for comes between. Not covered: other
+shares it among its workers, so that a job that somebody waits for comes between. Not covered: other
 programs on the device (evaluator/sharing)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TakeTurn = Callable[[], AbstractAsyncContextManager[None]]
 """``async with turn():`` around what measures."""
 LOCK_POLL_S = 0.5
 LET_GO_S = 20.0
-"""Lanes that follow each other without a gap give the device back after that long, when somebody
+"""Workers that follow each other without a gap give the device back after that long, when somebody
 waits."""
 
 
@@ -81,7 +81,7 @@ class DeviceTurns:
 
 
 class SharedTurn:
-    """The turns of one job: a `TakeTurn` that its lanes share."""
+    """The turns of one job: a `TakeTurn` that its workers share."""
 
     def __init__(
         self, device: DeviceTurns, report: Report, clock: Callable[[], float] = time.monotonic

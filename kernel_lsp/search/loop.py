@@ -1,7 +1,7 @@
 """The one loop of every search: where to go on, a draft, a verdict, into the archive, until the
 budget ends.
 
-Language models are asked ahead of the device, several at a time, into a short queue; a judge lane
+Language models are asked ahead of the device, several at a time, into a short queue; a judge
 that finds the queue empty asks the quick proposers. Nothing is decided from what is not in the
 archive yet. Cancelling the task ends every prompt and judgement; what was begun is found again
 when the search goes on. Not covered: how anything is decided (strategies, proposers), what a
@@ -87,7 +87,7 @@ class SearchLoop:
     judge: SearchJudge
     archive: MemoryArchive
     budget: SpentBudget
-    lanes: SearchWorkers
+    workers: SearchWorkers
     report: Report = lambda progress: None
     digest: attempts.Digest = lambda judged: {}
     recall: Recall = nothing
@@ -117,17 +117,19 @@ class SearchLoop:
         self._check()
         asking = [
             functools.partial(self._generate, one) for one in self.proposers
-        ] * self.lanes.samples
+        ] * self.workers.samples
         slow = [asyncio.create_task(self._worker(work)) for work in asking]
-        lanes = [asyncio.create_task(self._worker(self._lane)) for _ in range(self.lanes.judges)]
-        self._workers = len(slow) + len(lanes)
+        judging = [
+            asyncio.create_task(self._worker(self._judge_next)) for _ in range(self.workers.judges)
+        ]
+        self._workers = len(slow) + len(judging)
         try:
             await self._until_stopped()
             await _end(slow)
             if self._failure is None and self._reason not in AT_ONCE:
-                await asyncio.gather(*lanes)
+                await asyncio.gather(*judging)
         finally:
-            await _end([*slow, *lanes])
+            await _end([*slow, *judging])
         if self._failure is not None:
             raise self._failure
         assert self._reason is not None
@@ -213,7 +215,7 @@ class SearchLoop:
         health = self._health[proposer.name]
         while self._going() and not health.out:
             seen = self._changed.count
-            if len(self._queue) + self._generating >= self.lanes.most:
+            if len(self._queue) + self._generating >= self.workers.most:
                 await self._changed.wait(seen)
             elif (wait := health.again - _now()) > 0:
                 await asyncio.sleep(wait)
@@ -242,7 +244,7 @@ class SearchLoop:
     ) -> ProposedDraft | None:
         """None: it has nothing to propose, or failed."""
         before = health.failures
-        async with self.lanes.generating():
+        async with self.workers.generating():
             self._generating += 1
             try:
                 draft = await proposer.propose(self.task, context)
@@ -305,7 +307,7 @@ class SearchLoop:
 
     # --- judging ----------------------------------------------------------------------------
 
-    async def _lane(self) -> None:
+    async def _judge_next(self) -> None:
         while self._going():
             seen = self._changed.count
             if count_judged(self.archive.attempts) + self._judging >= self.budget.limits.candidates:
@@ -355,7 +357,7 @@ class SearchLoop:
             found := await self.recall(attempt, candidate, full=full)
         ):
             return self._done(attempt, found, full=full)
-        async with self.lanes.judging():
+        async with self.workers.judging():
             start = time.monotonic()
             found = await self.judge(candidate, full=full)
             return self._done(attempt, found, full=full, seconds=time.monotonic() - start)

@@ -86,7 +86,7 @@ def search(folder: Path) -> SearchLoop:
         budget=SpentBudget(
             limits=SearchBudget(candidates=CANDIDATES, seconds=None, stagnation=9999)
         ),
-        lanes=SearchWorkers(judges=2, samples=3),
+        workers=SearchWorkers(judges=2, samples=3),
         recall=recall,
     )
 

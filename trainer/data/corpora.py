@@ -8,7 +8,7 @@ evaluations.
 Each row is kept, or counted with the reason why it was left out: consent, half-written, of another
 schema, read already, about a program that changed since. What remains carries its permission, and
 has only the text that this allows (reading.py). What a person did with an offer is in the
-journals, what a model was asked in the archives; a search that is in both is told once, from both.
+journals, what a model was asked in the archives; a search that is in both becomes one, from both.
 Not covered: where files are looked for."""
 
 from __future__ import annotations

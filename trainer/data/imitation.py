@@ -1,10 +1,10 @@
 """Measured plans as rows for a supervised start: what `sft` learns from where a recipe has
 `world.shown`.
 
-Every plan is told as a talk of one turn, once with its skills selected and once without (the null
+Every plan is written as a talk of one turn, once with its skills selected and once without (the null
 arm), and each of its words has the same advantage: ln of its speedup minus the mean over the
 task's plans that run. What failed counts as half of the slowest. A few hundred tasks are soon
-known by heart, so each is also told with its sites in other orders. Not covered: several turns in
+known by heart, so each is also written with its sites in other orders. Not covered: several turns in
 one talk (rounds.py samples them)."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _of(task: TaskPlans, skip: bool) -> Iterator[Example]:
         value = (math.log(plan.speedup) if plan.speedup else worst) - mean
         with contextlib.suppress(
             ValueError
-        ):  # in another order a site may be one too many to be told
+        ):  # in another order a site may be one too many to be encoded
             yield example(task, plan, value, skip=skip)
 
 

@@ -139,7 +139,7 @@ def trajectories(journals: Journals, covered: frozenset[str], tally: Tally) -> I
     for one in bounded:
         search = (one.proposal.candidate.search or "").split("#")[0]
         if search and search in covered:
-            tally.skip("told in full by its search's archive, which was read", one.proposal.id)
+            tally.skip("complete in its search's archive, which was read", one.proposal.id)
             continue
         target = one.folder, one.path, one.proposal.qualname, one.proposal.fingerprint
         groups[

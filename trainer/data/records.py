@@ -188,7 +188,7 @@ class Trajectory:
     entry: str = "Model"
     """Class or function of ``program`` that is rewritten."""
     family: str | None = None
-    """Structural family (families.py); None: the program was not kept, so it cannot be told."""
+    """Structural family (families.py); None: the program was not kept, so it is unknown."""
     program: str | None = None
     """Source of the reference; None: not allowed or not kept."""
     workload: Json = field(default_factory=dict)

@@ -57,7 +57,7 @@ class Schedule:
     imitation: float = 0.1
     """Weight of the supervised loss beside the expected reward."""
     drop: float = 0.0
-    """Share of the told words that are made unknown."""
+    """Share of the encoded words that are made unknown."""
     decay: float = 0.1
     warmup: int = 30
     ranked_plans: bool = False
@@ -137,7 +137,7 @@ class FormLesson:
 
     @property
     def ways(self) -> dict[int, list[Any]]:
-        """Task -> rows of all of its plans, once for each way in which they are told."""
+        """Task -> rows of all of its plans, once for each way in which they are encoded."""
         found: dict[int, dict[tuple[int, int], list[int]]] = {}
         for row in np.flatnonzero(self.kept):
             task, way = (
@@ -207,7 +207,7 @@ def score_plans(
 
 
 def _forget(found: Batch, share: float) -> None:
-    """Some told words, the first and what is said excepted, become unknown."""
+    """Some encoded words, the first and what is said excepted, become unknown."""
     ids = found.input_ids
     gone = torch.rand(ids.shape, device=ids.device) < share
     gone[:, 0] = False

@@ -5,7 +5,7 @@ kernels learns.
     python -m trainer.policies.launches --journal journal.db --out sessions.json.xz  # logged sessions: --own
 
 A table of `trainer.tasks.recording` and a journal have steps and times. Here every plan is applied once
-more, on fake tensors in this very process, and told as a `KernelView`: what the product's question
+more, on fake tensors in this very process, and described by a `KernelView`: what the product's question
 is made of (prompt_encoding/launching.py). Plans that the engine refuses today are left out with a
 count; what people did with a plan comes along. Not covered: graphs (plan_data.py)."""
 
@@ -41,7 +41,7 @@ SCHEMA = 1
 REFUSED = "a plan that the engine refuses today"
 UNTIMED = "a plan that is right and was never timed"
 NO_KERNEL = "a task whose kernel cannot be opened"
-TOO_FEW = "a task with fewer than two plans that can be told"
+TOO_FEW = "a task with fewer than two plans that can be encoded"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +120,7 @@ def make(trajectories: Sequence[Trajectory], task: TrainingTask) -> tuple[Json |
 def _plans(
     task: str, turns: Sequence[ModelTurn], session: Any, tally: Tally
 ) -> Iterator[MeasuredLaunchPlan]:
-    """Those that were judged and can be told, each once."""
+    """Those that were judged and can be encoded, each once."""
     same: dict[str, list[ModelTurn]] = {}
     for turn in turns:
         if turn.steps and turn.outcome.status is not TurnStatus.NOT_RUN:

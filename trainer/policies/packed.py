@@ -1,11 +1,11 @@
-"""Rows of measured plans as arrays in one file, told before a machine is lent: there they are only
+"""Rows of measured plans as arrays in one file, encoded before a machine is lent: there they are only
 read.
 
     python -m trainer.policies.packed --tasks tasks/ --tasks benchmarks/tasks --table plans.json \\
         --earlier policy.json --out .whl.policy [--jobs 16]
 
 Telling 7,000 talks took most of the 45 s that the second run on a GPU spent before its first step.
-Here every plan is told as a question (plan_values.py) and as talks (imitation.py), in several
+Here every plan is written as a question (plan_values.py) and as talks (imitation.py), in several
 orders; a word's valid alternatives are numbered, since most words share theirs. Beside ``rows.npz``
 lies ``held-out.json.xz``, the tasks that are decoded word by word in the end. Not covered: what is
 learned of them (exact.py). """
@@ -122,7 +122,7 @@ def encode_plans(
     tasks: Sequence[TaskPlans], orders: int, without: Collection[str] = (), jobs: int = 1
 ) -> list[PackedExample]:
     """Every plan as a question and as talks; ``orders``: more of the latter, in turn with and
-    without a selection; ``without``: tasks of which talks are not told, since nobody learns
+    without a selection; ``without``: tasks of which talks are not written, since nobody learns
     them."""
     asked = [(task, number, orders, task.name in without) for number, task in enumerate(tasks)]
     if jobs == 1:
@@ -153,7 +153,7 @@ def _dialogs(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[P
     for place, plan in enumerate(task.plans):
         with contextlib.suppress(
             ValueError
-        ):  # in another order a site may be one too many to be told
+        ):  # in another order a site may be one too many to be encoded
             yield (
                 imitation.example(task, plan, skip=skip),
                 number,
@@ -212,7 +212,7 @@ def tasks_of(every: Sequence[TaskPlans], table: Json, earlier: Json) -> list[Pac
 
 
 def _recorded_index(task: TaskPlans, rows: Sequence[Json]) -> int:
-    """The plan that heads the table; the present rule's where that cannot be told any more."""
+    """The plan that heads the table; the present rule's where that cannot be encoded any more."""
     steps = [(one["skill"], one["site"]) for one in rows[0]["steps"]]
     same = [
         place for place, plan in enumerate(task.plans) if list(ruling.places(plan.steps)) == steps
@@ -278,7 +278,9 @@ def main() -> None:
         "--earlier", type=Path, required=True, help="results with the families to hold out"
     )
     parser.add_argument("--out", type=Path, required=True, help="a folder")
-    parser.add_argument("--orders", type=int, default=2, help="more orders in which talks are told")
+    parser.add_argument(
+        "--orders", type=int, default=2, help="more orders in which talks are written"
+    )
     parser.add_argument("--most", type=int, default=0, help="tasks; 0: all")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()

@@ -7,7 +7,7 @@ needs.
 A rollout of the shipped policy asks an engine for the graph after each step. Here every step that
 a recorded plan takes has been asked for once (on fake tensors, no GPU, 0.5 s a task), so training
 needs neither engines nor programs. Tasks whose program changed since it was measured, and plans
-that cannot be told, are counted with their reason. Proofs are left out: only sites all of whose
+that cannot be encoded, are counted with their reason. Proofs are left out: only sites all of whose
 proofs hold are ever recorded. Not covered: measuring (recording.py). """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from trainer.tasks.spaces import RACE_SCATTER
 
 T = TypeVar("T", Site, Step)
 SCHEMA = 1
-TOO_FEW = "a task with fewer than two plans that can be told"
-NO_RULE = "a task whose first plan, the rule's, cannot be told: nothing to compare with"
+TOO_FEW = "a task with fewer than two plans that can be encoded"
+NO_RULE = "a task whose first plan, the rule's, cannot be encoded: nothing to compare with"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +76,7 @@ class TaskPlans:
     views: dict[tuple[str, ...], Viewed | None]
     """Keys of the steps so far -> what the engine showed; None: it refused the last one."""
     before: CallCost | None = None
-    """Of the program as it was; None: a file from before it was told."""
+    """Of the program as it was; None: a file from before it was kept."""
     current: bool = True
     """The first plan is what the rule suggests now; False: what it suggested then."""
 
@@ -292,7 +292,7 @@ def _bare(sites: Iterable[Site]) -> tuple[Site, ...]:
 
 
 def _json(task: TaskPlans) -> Json:
-    """Views are told once each: most prefixes of a task's plans lead to the same."""
+    """Views are encoded once each: most prefixes of a task's plans lead to the same."""
     unique: dict[str, int] = {}
     numbers: dict[tuple[str, ...], int] = {}
     for keys, viewed in task.views.items():

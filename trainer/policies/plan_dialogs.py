@@ -6,11 +6,11 @@ learns from.
         --unchanged --out talks.jsonl [--most 3] [--device cuda]
 
 For each task the engine captures the program (on fake tensors, no GPU), then every chosen plan is
-told step by step exactly as the product tells it (`compact.Dialog`, `Engine.view`): the same words
+written step by step exactly as the product writes it (`compact.Dialog`, `Engine.view`): the same words
 that serve. Chosen are the fastest right plans of a task, no slower than 3 % over its best; with
 ``--draw`` others are drawn too, and every row has advantages per word: ln of its speedup minus the
 mean of the task's rows. What the engine does not offer any more is counted with its reason. Not
-covered: several turns in one talk; which skills to select is told as those of the plan. """
+covered: several turns in one talk; which skills to select is answered with those of the plan. """
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RecordedPlan:
 
 
 async def hold_dialog(engine: Engine, situation: Situation, steps: Sequence[Step]) -> Dialog:
-    """One turn: the plan's skills are selected, its steps named, the engine's answers told.
+    """One turn: the plan's skills are selected, its steps named, the engine's answers written.
 
     Raises ValueError or RewriteError where the plan is not offered.
     """

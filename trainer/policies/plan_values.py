@@ -2,7 +2,7 @@
 that teach it, and plans in the order of the answers.
 
 Every measured plan of a task is a row: an exact use of the whole table, where reinforcement
-samples. The answer is one word, an eighth of an octave wide; a row is told several times with its
+samples. The answer is one word, an eighth of an octave wide; a row is written several times with its
 gain jittered by about a word, so that neighboring words are learned together. Not covered: plans
 that were not measured."""
 
@@ -31,7 +31,7 @@ OFFERED = tuple(TOKENS[one] for one in question.GAINS)
 
 
 def rows(tasks: Sequence[TaskPlans], draws: int) -> list[Example]:
-    """``draws``: times that each plan is told; a task without a plan that runs teaches nothing.
+    """``draws``: times that each plan is written; a task without a plan that runs teaches nothing.
     Raises ConfigError for plans without estimates."""
     known = [task for task in tasks if task.best]
     return [one for number in range(draws) for task in known for one in _of(task, number)]

@@ -2,7 +2,7 @@
 advantages, rows.
 
 The order of episodes.py with one talk instead of many prompts: the skills are chosen once per
-scheme, every scheme is rolled out some times over some turns (each a whole plan, told what the
+scheme, every scheme is rolled out some times over some turns (each a whole plan, given what the
 ones before came to), and the null scheme selects nothing. A talk is one row; each of its words has
 the advantage of the agent and the turn that said it. A scheme's selection stands in all of its
 rollouts' rows, so there it counts by its share. Rewards are looked up: every plan that can be said

@@ -169,7 +169,7 @@ class RewardedEpisode:
 
     async def step(self, action: str | Mapping[str, Any] | Reply) -> Observation:
         """A text, an assistant's message as OpenAI's API has it, or a whole `Reply`. A text of any
-        length is read; what is of no use is told in the next question and earns 0."""
+        length is read; what is of no use is said in the next question and earns 0."""
         return self._observed(await self.episode.step(reply_of(action, self.info.model)))
 
     async def close(self) -> None:

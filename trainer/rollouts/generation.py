@@ -43,7 +43,7 @@ class Sampled:
     reply_ids: tuple[int, ...]
     """With the token that ends it, unless it was cut."""
     logprobs: tuple[float, ...] | None
-    """0 on forced tokens; None: not told, or not of these tokens."""
+    """0 on forced tokens; None: not given, or not of these tokens."""
     allowed: tuple[Allowed, ...] | None
     version: int
     """Of the weights."""

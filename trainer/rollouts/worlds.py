@@ -1,8 +1,8 @@
-"""A recorded table as the agents see it: what is asked, what a reply does, what the next turn is
-told.
+"""A recorded table as the agents see it: what is asked, what a reply does, what the next turn
+reads.
 
-A rollout starts from a task's course with default parameters. The selection agent chooses among
-the course's skills and others that do not apply; policy turns each set the parameters of one step
+A rollout starts from a task's plan with default parameters. The selection agent chooses among
+the plan's skills and others that do not apply; policy turns each set the parameters of one step
 whose skill was chosen (naming a step again changes it, as in the product); a summary says which
 value of a skill's parameter paid. Selections and applications are the product's own calls
 (agents/tools.py), a summary's draft is one value instead of a whole text; prompts are short, since

@@ -1,4 +1,4 @@
-"""What a task is made of, told from its syntax tree and never from its name: structure and family.
+"""What a task is made of, read from its syntax tree and never from its name: structure and family.
 
 The *family* is the sequence of its operators' kinds, layouts left out and repeats folded, so tasks
 that differ in shapes, dtypes, constants, names, activations or depth share one, and a split by
@@ -14,7 +14,7 @@ from trainer.tasks.kinds import kind_of
 from trainer.tasks.operators import operators
 
 LONGEST = 9
-"""Kinds in a family's name; a longer network is told by the set of its kinds."""
+"""Kinds in a family's name; a longer network is named by the set of its kinds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

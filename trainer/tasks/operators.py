@@ -1,4 +1,4 @@
-"""Which operators a program runs and in which order, told from its syntax tree.
+"""Which operators a program runs and in which order, read from its syntax tree.
 
 forward() is walked as Python would run it, layers of __init__ and helpers of the file put in their
 places. Spelling does not count: nn.ReLU()(x), F.relu(x) and x.relu() are one operator. Nothing is

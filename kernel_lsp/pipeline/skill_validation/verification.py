@@ -97,18 +97,18 @@ class Validating:
         every = self.asked.targets or targets(self.asked.tasks, self.skill.scope)
         waiting = iter(mix_families(every, self.skill.name))
         count = self.asked.jobs if self.skill.recipe else 1  # a language model is asked in turn
-        lanes = [asyncio.create_task(self._lane(waiting)) for _ in range(count)]
+        workers = [asyncio.create_task(self._work(waiting)) for _ in range(count)]
         try:
-            await asyncio.gather(*lanes)
+            await asyncio.gather(*workers)
         finally:  # a failure of one, or a cancellation, ends all
-            for lane in lanes:
-                lane.cancel()
-            await asyncio.gather(*lanes, return_exceptions=True)
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
             if self._writer is not None:
                 await self._writer.backbone.close()
         return self._verified()
 
-    async def _lane(self, waiting: Iterator[ValidationTask]) -> None:
+    async def _work(self, waiting: Iterator[ValidationTask]) -> None:
         """One task after the other, as long as those that count and those under way are too few."""
         while self._open and (task := next(waiting, None)) is not None:
             self._busy += 1

@@ -99,7 +99,7 @@ async def test_what_the_gate_said_of_the_first_turn_lets_the_second_mend_it(
             judge=arena.judged,
             archive=MemoryArchive(),
             budget=SpentBudget(limits=plan.budget),
-            lanes=SearchWorkers(),
+            workers=SearchWorkers(),
             digest=feedback.digest,
         )
         stop = await loop.run()

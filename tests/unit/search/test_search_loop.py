@@ -82,7 +82,7 @@ def made(
     proposers: Sequence[Model] = (),
     archive: MemoryArchive | None = None,
     limits: SearchBudget | None = None,
-    lanes: SearchWorkers | None = None,
+    workers: SearchWorkers | None = None,
     **more: Any,
 ) -> SearchLoop:
     return SearchLoop(
@@ -93,7 +93,7 @@ def made(
         judge=judge,
         archive=archive or MemoryArchive(),
         budget=SpentBudget(limits=limits or SearchBudget(seconds=None)),
-        lanes=lanes or SearchWorkers(),
+        workers=workers or SearchWorkers(),
         **more,
     )
 
@@ -152,15 +152,15 @@ async def test_a_useless_reply_is_kept_with_its_complaint() -> None:
     assert [a.complaint for a in loop.archive.attempts] == ["no call in the reply", ""]
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-async def test_the_limit_of_candidates_is_exact(lanes: int) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_the_limit_of_candidates_is_exact(workers: int) -> None:
     judge = ScriptedJudge(lambda candidate: 1.0, seconds=0.001)
     model = Model([f"c{n}" for n in range(40)])
     loop = made(
         judge,
         proposers=[model],
         limits=SearchBudget(candidates=7, seconds=None),
-        lanes=SearchWorkers(judges=lanes, samples=4),
+        workers=SearchWorkers(judges=workers, samples=4),
     )
     assert await loop.run() is StopReason.CANDIDATES
     assert len(judge.asked) == count_judged(loop.archive.attempts) == 7
@@ -248,7 +248,7 @@ async def test_a_failing_model_is_asked_again_and_then_left_out_while_the_others
     loop = made(
         ScriptedJudge(lambda candidate: 1.0),
         proposers=[broken, good],
-        lanes=SearchWorkers(samples=3),
+        workers=SearchWorkers(samples=3),
         retry_s=(0.01, 0.01),
         report=lambda progress: said.append(progress.message),
     )
@@ -314,7 +314,7 @@ async def test_a_device_that_stays_busy_ends_the_search() -> None:
 async def test_cancelling_ends_everything_at_once(after_s: float) -> None:
     judge = ScriptedJudge(lambda candidate: 1.0, seconds=0.01)
     model = Model([f"c{n}" for n in range(99)], seconds=0.003)
-    loop = made(judge, proposers=[model], lanes=SearchWorkers(judges=2, samples=4))
+    loop = made(judge, proposers=[model], workers=SearchWorkers(judges=2, samples=4))
     running = asyncio.create_task(loop.run())
     await asyncio.sleep(after_s)
     start = time.monotonic()

@@ -283,7 +283,7 @@ def test_a_search_in_journal_and_archive_is_told_once_from_both(
         happened(journal, "three", "accepted", "kept")
     corpus = corpora.read(journals=[path], archives=[tmp_path / "s.db"])
     assert {one.source for one in corpus.trajectories} == {TrajectorySource.ARCHIVE}
-    assert sum("told in full" in s.reason for s in corpus.skipped) == 1
+    assert sum("complete in its search" in s.reason for s in corpus.skipped) == 1
     rollout = next(one for one in corpus.trajectories if one.scheme)
     assert rollout.human is Human.KEPT and [t.number for t in rollout.turns if t.human] == [4]
     assert rollout.permission.source is keep_source

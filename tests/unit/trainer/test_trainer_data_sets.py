@@ -370,7 +370,7 @@ def test_the_command_writes_a_data_set_and_says_what_it_left_out(
         for one in summary[key]
     }
     assert left == {
-        "told in full by its search's archive, which was read": 1,
+        "complete in its search's archive, which was read": 1,
         "its user did not allow training on it": 1,
         "begun, and its verdict was never noted": 1,
         "its program was not kept, so its family is unknown and could leak": 1,

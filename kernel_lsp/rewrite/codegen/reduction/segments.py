@@ -116,13 +116,13 @@ def _kernel(layout: SegmentLayout, stages: int) -> list[str]:
     body.add("row = tl.program_id(0).to(tl.int64)  # int64: offsets can pass 2**31")
     for level in levels(region.values):
         hoist(body, [value.values[0] for value in level])
-        lanes = {value: accumulate.declare(body, value, accumulate.VECTOR) for value in level}
+        sums = {value: accumulate.declare(body, value, accumulate.VECTOR) for value in level}
         inner = _open_loop(layout, body, stages)
         for value in level:
-            accumulate.update(inner, value, lanes[value])
+            accumulate.update(inner, value, sums[value])
         body.lines += inner.lines
         for value in level:
-            close(body, value, accumulate.finish(body, value, lanes[value], accumulate.VECTOR))
+            close(body, value, accumulate.finish(body, value, sums[value], accumulate.VECTOR))
     _write(layout, body, stages)
     return body.lines
 

@@ -84,7 +84,7 @@ class Model:
         return ProposedDraft(candidate=helpers.candidate(name=f"c{context.number}"))
 
 
-def search(device: Device, model: Model, lanes: SearchWorkers, candidates: int) -> SearchLoop:
+def search(device: Device, model: Model, workers: SearchWorkers, candidates: int) -> SearchLoop:
     return SearchLoop(
         task=helpers.task("cuda"),
         strategy=BestOf(0),
@@ -95,7 +95,7 @@ def search(device: Device, model: Model, lanes: SearchWorkers, candidates: int) 
         budget=SpentBudget(
             limits=SearchBudget(candidates=candidates, seconds=None, stagnation=9999)
         ),
-        lanes=lanes,
+        workers=workers,
     )
 
 
@@ -141,8 +141,8 @@ def test_a_model_on_the_gpu_that_judges_takes_turns_with_it(judges: int) -> None
     async def main() -> tuple[Device, Model, StopReason, float]:
         device = Device(asyncio.get_running_loop().time)
         model = Model(device)
-        lanes = SearchWorkers(judges=judges, samples=4, apart=True)
-        reason = await search(device, model, lanes, 24).run()
+        workers = SearchWorkers(judges=judges, samples=4, apart=True)
+        reason = await search(device, model, workers, 24).run()
         return device, model, reason, asyncio.get_running_loop().time()
 
     device, model, reason, took = manual_clock.run(main())
