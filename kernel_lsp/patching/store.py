@@ -125,8 +125,9 @@ class Place:
 
 
 def place_of(root: Path, folder: Path, command: Sequence[str]) -> Place:
-    """``command``: as it is run in ``folder``. A script's imports are found beside it, those of
-    ``python -m`` in the folder where it runs."""
+    """Returns where patch modules belong for a program: beside its script, or in ``folder`` for
+    ``python -m``, because its imports are found there; the folder alone where no script of the
+    workspace ``root`` is named. ``command``: as it is run in ``folder``."""
     for number, word in enumerate(command):
         path = folder / word
         if path.suffix == ".py" and path.is_file() and is_own(path, root):

@@ -47,7 +47,8 @@ async def outcome_of_parts(
     whole: CaptureError,
     optimize: Optimize,
 ) -> Outcome:
-    """``whole``: why the module is no graph. Raises it when nothing more is known.
+    """Returns the best outcome of a module's parts, each searched with ``optimize``, joined where
+    several gain. ``whole``: why the module is no graph; raised when nothing more is known.
 
     Parts are found by running the call: what its snapshot lacks is had by running the program
     again."""

@@ -79,7 +79,8 @@ class Tournament:
     async def among(
         self, full: list[Proposal], candidates: Sequence[Candidate], deadline: float
     ) -> tuple[Proposal, ...]:
-        """What was judged in full and these others, best first."""
+        """Judges ``candidates`` quickly and the best of them in full, until the deadline; returns
+        their proposals and those of ``full``, best first."""
         quick = await self._judge_quickly(candidates, deadline)
         for _ in range(MAX_CHALLENGES):
             challenger = _challenger(full, quick)

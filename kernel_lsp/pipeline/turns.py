@@ -61,6 +61,7 @@ class DeviceTurns:
             raise
 
     def give(self) -> None:
+        """Gives the device back: the next turn of this process or of another editor begins."""
         self._lock.release()
         self._order.release()
 

@@ -97,7 +97,7 @@ def forgotten_text(
 
 
 def forgotten_json(**counts: int) -> str:
-    """The same counts."""
+    """What forgetting has removed, as versioned JSON: how many of each kind."""
     return to_versioned_json(forgotten=counts)
 
 

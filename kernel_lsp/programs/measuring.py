@@ -159,7 +159,8 @@ def measure(
     rounds: Iterable[int],
     after_round: Callable[[], None] = lambda: None,
 ) -> None:
-    """Add runs of these ways. ``start`` runs the program once in one way, in the round with
+    """Runs each way once a round, in alternating order, and adds its times to ``measured``; ways
+    that have failed are left out. ``start`` runs the program once in one way, in the round with
     that number; ``after_round`` is called after each run."""
     for number in rounds:
         hopeful = [way for way in ways if not measured.failed(way)]

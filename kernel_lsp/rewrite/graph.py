@@ -342,9 +342,11 @@ class Graph:
         self.wrapper = wrapper
 
     def note(self, node: fx.Node, text: str) -> None:
+        """Puts a comment above the node's statement in the printed source."""
         self.notes.setdefault(node.name, []).append(text)
 
     def caveat(self, text: str) -> None:
+        """Adds a sentence to what a user must know of this rewrite, once."""
         if text not in self.caveats:
             self.caveats.append(text)
 

@@ -46,7 +46,7 @@ def operation(site: RuleSite, call: ast.Call) -> tuple[str, ast.expr, list[ast.e
         dotted = site.file.dotted(call.func)  # from torch import relu
     else:
         dotted = site.file.dotted(call.func)
-        if dotted is None and not is_module_attribute(call.func.value):
+        if dotted is None and not is_self(call.func.value):
             return call.func.attr, call.func.value, call.args
     if dotted is None or not call.args:
         return None
@@ -54,8 +54,9 @@ def operation(site: RuleSite, call: ast.Call) -> tuple[str, ast.expr, list[ast.e
     return (name, call.args[0], call.args[1:]) if space in _SPACES else None
 
 
-def is_module_attribute(node: ast.expr) -> bool:
-    """``self`` itself: ``self.relu(x)`` calls a submodule and no tensor method."""
+def is_self(node: ast.expr) -> bool:
+    """Whether the expression is the name ``self``: ``self.relu(x)`` calls a submodule and no tensor
+    method."""
     return isinstance(node, ast.Name) and node.id == "self"
 
 

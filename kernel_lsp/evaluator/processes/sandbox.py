@@ -210,8 +210,9 @@ class Sandbox:
         )
 
     async def keep_header(self, made: bool) -> None:
-        """What the timer has compiled of that header, or that it has compiled without; to be
-        called before a candidate is loaded there."""
+        """Keeps the precompiled C++ header that torch's compiler has made in the timer, for timers
+        to come; ``made`` is False where it compiled without one, and then only that is noted. To
+        be called before a candidate is loaded there. Does nothing on a GPU."""
         store, request = self.store, self.request
         if store is None or request.device != "cpu" or request.budget.compile_s <= 0:
             return

@@ -132,6 +132,7 @@ class RemoteTuner(TunerClient):
         return await self._tune("enter", variants=variants, what=what)
 
     async def timed(self, names: Sequence[str], rounds: int, seconds: float = STAGE_S) -> Race:
+        """Times every named variant for the same number of rounds there; returns all that is known."""
         await self._tune("timed", names=names, rounds=rounds, seconds=seconds)
         return self.known
 

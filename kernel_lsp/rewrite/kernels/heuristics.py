@@ -143,6 +143,8 @@ class ObservedArguments(dict[str, Any]):
         return list(self)
 
     def values(self) -> Any:
+        """The argument that stands behind each name, in the order of the names; each counts as
+        read."""
         return [self[name] for name in self]
 
     def items(self) -> Any:

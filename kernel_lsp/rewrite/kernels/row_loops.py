@@ -92,8 +92,8 @@ def values_of(kernel: Kernel, found: Looped) -> KernelValues:
 
 
 def once(values: KernelValues, found: Looped) -> list[PointerArguments]:
-    """Run the whole kernel as if each loop had one turn, which begins at 0: accesses of the
-    loops."""
+    """Runs the kernel's statements on ``values`` as if each loop had one turn, that of index 0, and
+    returns the loads and stores that stand inside of loops, in order."""
     inside: list[PointerArguments] = []
     for statement in found.body:
         if isinstance(statement, ast.For):

@@ -144,6 +144,8 @@ def allocate(output: Output, device: str) -> str:
 
 
 def result(region: Region) -> str:
+    """What the launcher returns, as source: the names of the outputs that it makes, separated by
+    commas; not of those that it was given to write to."""
     return ", ".join(output.name for output in region.outputs if output.inner is None)
 
 
