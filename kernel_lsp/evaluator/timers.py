@@ -23,7 +23,7 @@ from kernel_lsp.evaluator.measure import JudgeSession, Ready
 from kernel_lsp.evaluator.processes.sandbox import READY_S, Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 
-Begin = Callable[[EvaluationRequest], Coroutine[Any, Any, JudgeSession]]
+BeginTimer = Callable[[EvaluationRequest], Coroutine[Any, Any, JudgeSession]]
 SessionSource = Callable[[], Awaitable[JudgeSession]]
 MakeSession = Callable[[EvaluationRequest, SessionSource], Coroutine[Any, Any, Ready]]
 
@@ -31,7 +31,7 @@ MakeSession = Callable[[EvaluationRequest, SessionSource], Coroutine[Any, Any, R
 class Timers:
     """The timers of one bench; it has at most one spare."""
 
-    def __init__(self, begin: Begin, make: MakeSession) -> None:
+    def __init__(self, begin: BeginTimer, make: MakeSession) -> None:
         """``begin`` opens a session with the judge, ``make`` a timer, and asks for the session's
         values once its process is there."""
         self._begin, self._make = begin, make
