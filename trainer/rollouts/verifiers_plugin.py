@@ -19,7 +19,8 @@ import httpx2
 import verifiers.v1 as vf
 from pydantic import Field
 
-from trainer.rollouts.environment import INFO, Environment, Observation, of_model
+from trainer.data.asked import INFO
+from trainer.rollouts.environment import Environment, Observation, of_model
 from trainer.tasks import task_suites
 
 __all__ = ["KernelHarness", "KernelTaskset"]
