@@ -184,6 +184,9 @@ class Rl:
     rule."""
     profiling: bool = False
     """Right turns with little of the GPU time in their own kernels are thinned out."""
+    staleness: int = Field(default=0, ge=0, le=1000)
+    """Updates by which the weights that sampled a row may be older than the step's; older rows are
+    left out."""
     updates: int = Field(default=1, ge=1, le=64)
     """Gradient steps per batch of rollouts; from the second on they are off policy."""
     tokens: int = Field(default=16384, ge=64, le=10_000_000)

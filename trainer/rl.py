@@ -108,10 +108,11 @@ def learn(
     run: TrainingRun, rl: Rl, examples: Sequence[Example], temperature: float, number: int
 ) -> dict[str, float]:
     """The updates on one batch of rollouts."""
+    examples, ages = fresh_rows(examples, run.step, rl.staleness)
     examples = batches.usable(examples, run.model.config.max_position_embeddings, Tally())
     if len(examples) < run.accelerator.num_processes:
         run.step += rl.updates  # nothing was chosen anywhere: nothing to learn from
-        return {"rows": len(examples)}
+        return {"rows": len(examples), **ages}
     old = _pad(run.logprobs(examples, rl.tokens, temperature)) if _off_policy(rl) else None
     kept, step_metrics = reject_rows(examples, old, rl, number)
     whole = _mask(examples) & torch.tensor(kept)[:, None]
@@ -135,7 +136,19 @@ def learn(
         step_metrics |= run.update(
             examples, loss, tokens=rl.tokens, kept=kept, temperature=temperature
         )
-    return step_metrics | {"rows": len(examples), "clipped": sum(clips) / max(1, len(clips))}
+    clipped = sum(clips) / max(1, len(clips))
+    return step_metrics | ages | {"rows": len(examples), "clipped": clipped}
+
+
+def fresh_rows(
+    examples: Sequence[Example], step: int, limit: int
+) -> tuple[list[Example], dict[str, float]]:
+    """Those that were sampled by weights at most ``limit`` updates old, and what the curve says of
+    their age. Of a sampler that tells no version nothing is known, and nothing is left out."""
+    ages = [step - one.version for one in examples if one.version is not None]
+    kept = [one for one in examples if one.version is None or step - one.version <= limit]
+    gone = len(examples) - len(kept)
+    return kept, {"staleness/oldest": max(ages), "staleness/left_out": gone} if ages else {}
 
 
 def _off_policy(rl: Rl) -> bool:

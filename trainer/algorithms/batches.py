@@ -42,6 +42,8 @@ class Example:
     agent: Agent = Agent.POLICY
     correct: bool = False
     coverage: float | None = None
+    version: int | None = None
+    """Step whose weights it was sampled with; None: unknown."""
     counted: Sequence[int] = field(init=False, repr=False, compare=False)
     """Places in the reply that a loss sees. Found once: a row is read in every epoch."""
 

@@ -125,6 +125,7 @@ def _example(
         agent=row.agent,
         correct=found is not None and found.correct,
         coverage=found.coverage if found else None,
+        version=sampled.version,
     )
 
 

@@ -14,8 +14,8 @@ import torch
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.teams import membership
-from trainer import config, evaluate, sft
-from trainer.algorithms import checkpoints, training
+from trainer import config, evaluate, rl, sft
+from trainer.algorithms import batches, checkpoints, training
 from trainer.data import forgetting, sources
 from trainer.data.records import Tally
 
@@ -88,11 +88,23 @@ def test_a_run_that_is_killed_at_any_point_has_the_losses_of_one_that_never_stop
     assert ran.returncode == 0, ran.stderr
     whole, killed = (losses_of(tmp_path / name / name / "rl") for name in names)
     assert [step for step, _ in whole] == [1, 2, 3, 4] and killed == whole
+    curve = training.curve(tmp_path / "killed" / "killed" / "rl")
+    assert {row["staleness/oldest"] for row in curve if "loss" in row} == {0}
     weights = [
         checkpoints.weights_of(checkpoints.find_checkpoints(tmp_path / name / name / "rl")[0])
         for name in names
     ]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_rows_of_weights_that_are_too_old_are_left_out_and_the_curve_says_how_old_they_were() -> (
+    None
+):
+    sampled = [batches.Example(prompt=(1,), reply=(2,), version=one) for one in (7, 5, 4, None)]
+    kept, said = rl.fresh_rows(sampled, 7, 2)
+    assert [one.version for one in kept] == [7, 5, None]
+    assert said == {"staleness/oldest": 3, "staleness/left_out": 1}
+    assert rl.fresh_rows(sampled[3:], 7, 0) == (sampled[3:], {})
 
 
 def trained(path: Path) -> config.Recipe:
