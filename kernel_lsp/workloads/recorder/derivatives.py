@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from types import FunctionType
 from typing import Any
 
 from . import describe
@@ -19,6 +18,7 @@ from .calls import named_arguments, setting_of
 from .recording import ProcessRecording
 from .sites import Look, is_hidden
 
+METHODS = (staticmethod, classmethod)
 KIND = "autograd"
 """Of such a target in a recording."""
 REASON = (
@@ -46,41 +46,43 @@ class DerivativeRecorder:
                 self._watch(kind)
 
     def _watch(self, kind: type) -> None:
-        forward = getattr(vars(kind).get("forward"), "__func__", None)
-        if not isinstance(forward, FunctionType) or "<locals>" in kind.__qualname__:
+        written = vars(kind).get("forward")
+        if not isinstance(written, METHODS) or "<locals>" in kind.__qualname__:
             return
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
         path = self._recording.within(file) or self._recording.library(file, kind.__module__)
         if path is not None and not is_hidden(kind):
-            kind.forward = staticmethod(  # type: ignore[attr-defined]
-                self._watching(kind, forward, path)
-            )
+            watched = self._watching(kind, written, path)
+            kind.forward = type(written)(watched)  # type: ignore[attr-defined]
 
-    def _watching(self, kind: type, forward: FunctionType, path: str) -> Any:
+    def _watching(self, kind: type, written: Any, path: str) -> Any:
+        """``written``: the static or class method that ``forward`` is."""
+        forward = written.__func__
         torch, watch = self._torch, self._recording.watch
         is_compiling, tensor = torch.compiler.is_compiling, torch.Tensor
         site = self._recording.site(KIND, path, kind.__qualname__, kind)
-        # a forward beside a setup_context is given no context
-        first = int(_takes_context(kind, torch))
+        # a forward beside a setup_context is given no context, a class method its class
+        first = int(_takes_context(kind, torch)) + isinstance(written, classmethod)
 
-        def observed(*args: Any) -> Any:
+        def observed(*args: Any, **kwargs: Any) -> Any:
             given = args[first:]
             shape = given[0].shape if given and type(given[0]) is tensor else None
             glance = site.glance((None, shape))
             glance.calls += 1
             if glance.calls < glance.due:
-                return forward(*args)
+                return forward(*args, **kwargs)
             return watch(
                 site,
                 glance,
-                lambda: _AppliedCall(torch, kind, named_arguments(forward, args, {})[first:]),
-                lambda: forward(*args),
+                lambda: _AppliedCall(torch, kind, named_arguments(forward, args, kwargs)[first:]),
+                lambda: forward(*args, **kwargs),
             )
 
         @functools.wraps(forward)
-        def watched_forward(*args: Any) -> Any:
-            # torch.compile takes what this refers to into its graph: functions alone
-            return forward(*args) if is_compiling() else observed(*args)
+        def watched_forward(*args: Any, **kwargs: Any) -> Any:
+            # torch.compile takes what this refers to into its graph: functions alone; names are
+            # given by the forward of a class that inherits from this one
+            return forward(*args, **kwargs) if is_compiling() else observed(*args, **kwargs)
 
         return watched_forward
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
 from . import functions
+from .derivatives import METHODS
 
 MARK = "kernel-lsp "
 """Begins the name of a range of ours."""
@@ -57,11 +59,16 @@ class ProfilerRun:
                     vars(one) for one in list(sys.modules.values()) if isinstance(one, ModuleType)
                 ]
                 functions.replace({kind: self._in_range(kind, MARK + name)}, files)
-            elif isinstance(getattr(kind, "forward", None), FunctionType):  # static ones too
+                continue
+            written = getattr(kind, "__dict__", {}).get("forward")
+            if isinstance(written, METHODS):  # an autograd Function's
+                self._watched.add(name)
+                kind.forward = type(written)(self._in_range(written.__func__, MARK + name))
+            elif isinstance(getattr(kind, "forward", None), FunctionType):
                 self._watched.add(name)
                 kind.forward = self._in_range(kind.forward, MARK + name)
 
-    def _in_range(self, forward: FunctionType, name: str) -> Any:
+    def _in_range(self, forward: Callable[..., Any], name: str) -> Any:
         is_compiling, in_range = (
             self._torch.compiler.is_compiling,
             self._torch.profiler.record_function,
