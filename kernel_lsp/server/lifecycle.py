@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import socket
@@ -186,7 +187,19 @@ def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
         raise argparse.ArgumentTypeError(f"{plain(text)!r} is no HOST:PORT, as 127.0.0.1:2087")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    host = host.strip("[]") or "127.0.0.1"
+    if not _is_this_machine(host):
+        raise argparse.ArgumentTypeError(
+            f"{plain(host)!r} can be reached from elsewhere, and whoever connects is the editor: "
+            f"give 127.0.0.1:{port}, and `ssh -L {port}:127.0.0.1:{port}` where the editor runs"
+        )
+    return host, int(port)
+
+
+def _is_this_machine(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _end(code: int) -> None:

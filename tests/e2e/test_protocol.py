@@ -1165,6 +1165,8 @@ def test_thousands_of_documents_are_opened_at_once(tmp_path: Path) -> None:
         ["--tcp", "127.0.0.1:99999"],
         ["--tcp", "127.0.0.1:-1"],
         ["--tcp", "192.0.2.1:2087"],
+        ["--tcp", "0.0.0.0:2087"],
+        ["--tcp", "[::]:2087"],
         ["--log-level", "loud"],
         ["--log-file", "/nowhere/server.log"],
     ],

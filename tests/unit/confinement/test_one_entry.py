@@ -54,6 +54,7 @@ ALLOWED = {
     "programs/stepping.py": "the user's own command (`optimize -- …`), with the user's rights",
     "workloads/running.py": "the user's own command (`record …`), with the user's rights",
     "commands/doctor.py": "commands that mend this machine, each of which its user agreed to",
+    "cluster/ranks.py": "the trainer, which is ours, on nodes of a Ray cluster that its user names",
     "commands/train.py": "the trainer, which is ours, in an interpreter that its user names",
 }
 """File -> why a process may be started there beside the entry."""
