@@ -96,3 +96,21 @@ def test_two_nodes_are_killed_one_after_the_other_and_the_rows_are_those_of_an_u
         for place in (folder, tmp_path / "whole" / "whole" / "rl")
     ]
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
+
+
+def test_a_process_on_each_of_two_nodes_learns_what_one_alone_does(
+    head: Any, tmp_path: Path
+) -> None:
+    alone = run_of(recipe(tmp_path, 2, "alone"), "trainer.rl")
+    path = recipe(tmp_path, 2, "both")
+    placed = f'[cluster]\naddress = "{head.address}"\nnodes = 2\ngpus = 0\n'
+    path.write_text(path.read_text() + placed)
+    for _ in range(2):
+        head.add_node(num_cpus=1)
+    both = run_of(path, "trainer.cluster_run")
+    for run in (alone, both):
+        said, _ = run.communicate(timeout=300)
+        assert run.returncode == 0, said
+    (one, two) = (losses_of(tmp_path / name / name / "rl") for name in ("alone", "both"))
+    assert [step for step, _ in two] == [1, 2]
+    assert [loss for _, loss in two] == pytest.approx([loss for _, loss in one], rel=1e-4)
