@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import socket
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
+from kernel_lsp import origins
 from kernel_lsp.plain import plain
 from kernel_lsp.server import abilities, announced, framing
 from kernel_lsp.server.collecting import many_that_stay
@@ -188,18 +188,12 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
         raise argparse.ArgumentTypeError(f"{plain(text)!r} is no HOST:PORT, as 127.0.0.1:2087")
     host = host.strip("[]") or "127.0.0.1"
-    if not _is_this_machine(host):
+    if origins.is_remote(f"tcp://[{host}]" if ":" in host else f"tcp://{host}"):
         raise argparse.ArgumentTypeError(
             f"{plain(host)!r} can be reached from elsewhere, and whoever connects is the editor: "
             f"give 127.0.0.1:{port}, and `ssh -L {port}:127.0.0.1:{port}` where the editor runs"
         )
     return host, int(port)
-
-
-def _is_this_machine(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _end(code: int) -> None:
