@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_lsp.errors import SkillError
-from kernel_lsp.skillbook import lint
+from kernel_lsp.skillbook import executable, lint
 from kernel_lsp.skillbook.format import read
 
 GOOD = """---
@@ -281,3 +281,12 @@ def test_an_edit_counts_at_once_and_nobody_shares_what_was_read(tmp_path: Path) 
     assert not lint(folder)
     (folder / "SKILL.md").write_text(GOOD.replace("version: 2", "version: [2"))
     assert lint(folder)
+
+
+def test_functions_of_the_engine_may_be_imported(tmp_path: Path) -> None:
+    engine = "from kernel_lsp.rewrite.codegen.pooling.fuse import apply, matches as match\n"
+    skill = tmp_path / "rewrite.py"
+    skill.write_text(engine + "parameters = {}\n\ndef preconditions(graph, match): return []\n")
+    assert executable.check(skill) == ()
+    skill.write_text(engine + "parameters = {}\n")
+    assert [field for field, *_ in executable.check(skill)] == ["preconditions"]
