@@ -20,7 +20,7 @@ import slurm_cluster
 import ssh_server
 from typer.testing import CliRunner
 
-from kernel_lsp import config, telling, wire
+from kernel_lsp import config, secret_names, wire
 from kernel_lsp.commands.app import application
 from kernel_lsp.confinement import entry
 from kernel_lsp.errors import ConfigError, EvaluationError, Unconfined
@@ -209,7 +209,7 @@ def test_ssh_hands_on_neither_keys_nor_ports_and_srun_no_secrets(
     assert {"-a", "-x", "-oClearAllForwardings=yes"} <= set(ssh)
     monkeypatch.setenv("SOME_API_KEY", "x")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
-    handed = telling.environment()
+    handed = secret_names.environment_without_secrets()
     assert "SOME_API_KEY" not in handed and handed["SLURM_CONF"] == "/etc/slurm.conf"
 
 
