@@ -124,6 +124,11 @@ def _figure(
 
 
 def _svg(figure: Any) -> str:
+    """The figure without what a font cannot draw: names come from kernels that anybody wrote."""
+    from matplotlib.text import Text
+
+    for label in figure.findobj(Text):
+        label.set_text(plain(label.get_text()))
     stream = io.StringIO()
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()

@@ -3,6 +3,7 @@ forwards and backwards, in Triton's interpreter."""
 
 import pytest
 from codegen_helpers import program
+from rewrite_helpers import sites
 from training_helpers import for_values, session
 
 pytestmark = pytest.mark.torch
@@ -69,7 +70,7 @@ def test_draws_keep_their_order() -> None:
     "expression", ["F.dropout(x, 0.1)", "F.dropout(x, 1.0) + y", "F.dropout(x.t(), 0.1) + y"]
 )
 def test_what_is_left_to_torch(expression) -> None:
-    assert found(expression) == []
+    assert sites(source(expression, "1024, 1024"), "fused-pointwise", training=True) == []
 
 
 def test_without_gradients_the_launcher_draws() -> None:
