@@ -1,5 +1,5 @@
-"""What every test shares: hypothesis looks at behavior, never at how long a busy machine took, and
-what one test unloads is there again for the next."""
+"""What every test shares: hypothesis looks at behavior, never at how long a busy machine took, what
+one test unloads is there again for the next, and ``--quick`` leaves out what takes long."""
 
 import os
 import sys
@@ -8,10 +8,23 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from slow_tests import SLOW
 
 settings.register_profile("behavior", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("behavior")
 os.environ.pop("CI", None)  # what nobody has signed is refused there; tests that mean it set it
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="without those that tests/slow.txt names")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("quick"):
+        return
+    slow = frozenset(SLOW.read_text().splitlines())
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in slow])
+    items[:] = [item for item in items if item.nodeid not in slow]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,6 +12,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+from slow_tests import SLOW
+
 ROOT = Path(__file__).resolve().parent.parent
 TOPS = ("kernel_lsp", "trainer", "skills", "benchmarks", "scripts", "editor-clients", "docs")
 NOT_OURS = ("benchmarks/tasks", "benchmarks/programs", "benchmarks/results")
@@ -60,3 +62,13 @@ def test_named_files_are_there() -> None:
         if gone := sorted(named - ends - EXAMPLES):
             missing[file] = gone
     assert not missing, f"these name files that have moved: {missing}"
+
+
+def test_tests_that_are_named_as_slow_are_there() -> None:
+    """tests/helpers/slow_tests.py writes the list; a test that is renamed leaves it behind."""
+    gone = set()
+    for line in SLOW.read_text().splitlines():
+        path, name = line.split("[")[0].split("::")[:2]
+        if not re.search(rf"\b{name}\b", (ROOT / path).read_text()):
+            gone.add(line)
+    assert gone == set()
