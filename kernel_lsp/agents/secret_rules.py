@@ -124,7 +124,7 @@ _CALLED = (
     + f"|{_WEAK_NAME}"
     + r"|(?i:[_-]auth|(?:session|php|j)_?(?:sess)?id|cookie))(?![A-Za-z])"
 )
-"""A telling name: a strong one is that of a password or key, a weak one may be of anything."""
+"""A sensitive name: a strong one is that of a password or key, a weak one may be of anything."""
 _CLOSED = r"\\?+[\"'`]?+\]?+\)?+"
 _OPENED = r"\\?[\"'`]"
 _LITERAL = r"(?P<q>\\?[\"'`])(?P<secret>[^\s\"'`\\]{6,512}+)(?P=q)"

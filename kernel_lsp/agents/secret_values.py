@@ -105,7 +105,7 @@ def is_shaped(secret: str, match: re.Match[str]) -> bool:
 
 
 def is_password(secret: str, match: re.Match[str]) -> bool:
-    """Anywhere in the statement of a telling name: a password, or random text for a weak one."""
+    """Anywhere in the statement of a sensitive name: a password, or random text for a weak one."""
     if not is_shaped(secret, match):
         return False
     return match["strong"] is not None or (like_password(secret) and looks_random(secret))

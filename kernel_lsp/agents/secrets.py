@@ -1,7 +1,7 @@
 """Keys: where ours comes from, and how those in a user's text are kept from leaving with a prompt.
 
 `redact` puts placeholders where private keys, tokens, passwords, webhooks and long random text
-stand (secret_rules.py), what stands in telling environment variables, and what says who and where
+stand (secret_rules.py), what stands in sensitive environment variables, and what says who and where
 the user is: home folders, this machine's name, addresses of mail. Its second result puts all back
 into a reply before that becomes code. Not covered: a secret that looks like words."""
 
@@ -189,7 +189,7 @@ def _message(message: Message, redaction: Redaction) -> Message:
 
 
 def _of_the_environment() -> list[str]:
-    """Values of variables with telling names; a path is no secret."""
+    """Values of variables with sensitive names; a path is no secret."""
     pairs = os.environ.items()
     return [
         value

@@ -1,9 +1,10 @@
 """Which tests take long: `bash scripts/test` leaves out what tests/slow.txt names.
 
-    PYTEST_ADDOPTS=--junitxml=/tmp/tests.xml bash scripts/test --all
+    bash scripts/test tests/unit tests/adversarial -n 2 --dist loadfile --junitxml=/tmp/tests.xml
     python tests/helpers/slow_tests.py /tmp/tests.xml
 
-writes the file anew from one run's report. A test that is not in it is run."""
+writes the file anew from the reports that are named, so name one for each folder that scripts/test
+runs in parallel. A test that is not in the file is run."""
 
 import sys
 import xml.etree.ElementTree as ElementTree

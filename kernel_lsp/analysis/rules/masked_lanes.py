@@ -102,7 +102,7 @@ def reduces_masked_lanes(kernel: KernelFacts, reduction: ReductionCall, mask: as
 
 
 def lane_axes(kernel: KernelFacts, node: ast.expr, depth: int = 12) -> set[int] | None:
-    """Axes along which a mask varies; None when that cannot be told."""
+    """Axes along which a mask varies; None when that is not known."""
     node = kernel.resolve(node)
     if depth == 0:
         return None

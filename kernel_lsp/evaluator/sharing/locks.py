@@ -51,7 +51,7 @@ class Files:
         return found and found[0]
 
     def in_words(self) -> str:
-        """Who has the device now, and for what; empty when that cannot be told."""
+        """Who has the device now, and for what; empty when that is not known."""
         found = self._signature()
         if found is None:
             return ""

@@ -127,7 +127,7 @@ def demanded_match(
     """The same; None when there is nothing to fuse. Raises Unsupported.
 
     One pointwise operation alone is at copy speed in eager's forward, but its backward often takes
-    several kernels (`where` 0.453 ms, ours 14 bytes an element: 0.234 at an H100's copy speed)."""
+    several kernels: a step of `where` 0.453 ms, 0.234 by torch.compile (H100, 16384 x 3072)."""
     real = _real(nodes)
     if not nodes or (len(real) < 2 and not alone and not graph.gradients):
         return None
