@@ -25,7 +25,7 @@ from unittest.mock import patch
 import torch
 
 from kernel_lsp import wire
-from kernel_lsp.evaluator import callees, circumstances
+from kernel_lsp.evaluator import callees, circumstances, deviations
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.judging import judge, narrow, numerics, session
 from kernel_lsp.evaluator.judging.drawing import draw
@@ -173,7 +173,7 @@ def _described(
             for name, t in {"candidate": c, "reference": r, "oracle": o}.items()
         }
         rows = {
-            name: numerics.rms(t[tuple(row)] if index else t)
+            name: deviations.rms(t[tuple(row)] if index else t)
             for name, t in {"error": c - o, "noise": r - o, "oracle": o}.items()
         }
         flat = {"own_noise": own, "around": around, "bound": bound, "oracle": o}
@@ -184,8 +184,8 @@ def _described(
         })  # fmt: skip
     return {
         "shape": list(c.shape), "dtype": str(candidate.dtype), "eps": eps,
-        "rms": {"oracle": numerics.rms(o), "candidate": numerics.rms(c - o),
-                "reference": numerics.rms(r - o)},
+        "rms": {"oracle": deviations.rms(o), "candidate": deviations.rms(c - o),
+                "reference": deviations.rms(r - o)},
         "beyond_8": int((beyond > 1).sum()), "beyond_4": int((beyond > 0.5).sum()),
         "elements": elements,
     }  # fmt: skip

@@ -29,9 +29,9 @@ import torch
 
 from trainer import sft
 from trainer.algorithms.batches import Example
-from trainer.algorithms.training import TrainingRun
 from trainer.config import Hardware, ModelConfig, Optimizer, Recipe, Sft
 from trainer.policies import models
+from trainer.training.runs import TrainingRun
 
 SIZES = {
     "tiny": ModelConfig(

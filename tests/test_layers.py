@@ -85,11 +85,13 @@ ALLOWED: dict[str, set[str]] = {
     "snapshots": BASE,
     # Who made what comes from others.
     "signatures": {"errors", "files", "foreign"},
-    "skillbook": BASE | {"signatures", "teams.membership"},
+    "skillbook": BASE | {"signatures", "membership"},
+    # Which team, and the last good state: what journal, skills and the pipeline read of it.
+    "membership": {"errors", "files", "foreign"},
     # A team's registry stands on the journal's database; what it shares is checked as its makers
-    # check it. `membership` is what every process reads of it: which team, and the last good state.
+    # check it.
     "teams": BASE
-    | {"journal", "signatures", "skillbook", "library", "models"}
+    | {"membership", "journal", "signatures", "skillbook", "library", "models"}
     | {"agents.secrets"},  # what is shared says nothing of its maker
     "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
@@ -101,7 +103,7 @@ ALLOWED: dict[str, set[str]] = {
     "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots", "interpreter"},
     "presenter": BASE,
     # A team's address is its journal's.
-    "journal": BASE | {"teams.membership"},
+    "journal": BASE | {"membership"},
     # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no
     # numpy.
     "session": BASE
@@ -121,7 +123,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"process", "interpreter", "cache"}
     | {"checker"}  # which files a folder has
     | {"signatures"}  # of recordings that somebody else made
-    | {"teams.membership"},  # parameters that colleagues have measured
+    | {"membership"},  # parameters that colleagues have measured
     # Its operators run in the engine process; walks and lessons stand on the stages of a job.
     "lineage": BASE
     | {
@@ -184,6 +186,7 @@ ONLY_STDLIB = {
     "consent",
     "consented",
     "interpreter",
+    "membership",
     "probed",
     "process",
     "confinement",
@@ -221,8 +224,7 @@ def dotted(path: Path) -> str:
 def imports(path: Path) -> set[str]:
     """Absolute dotted names that a file imports anywhere, relative imports resolved."""
     found: set[str] = set()
-    package = ("kernel_lsp." + dotted(path)).split(".")
-    base = package if path.name == "__init__.py" else package[:-1]
+    base = list(path.relative_to(ROOT).parent.parts)
     for node in ast.walk(parsing.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -264,6 +266,79 @@ def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
         )
         third_party -= ALSO.get(source, set())
         assert not third_party, f"{source} is standard library only"
+
+
+def rooms_of(top: Path) -> dict[str, set[str]]:
+    """Room of ``top`` -> the other rooms of it that its files import, anywhere. A file that lies at
+    the top is a room of its own."""
+    prefix = ".".join(top.relative_to(ROOT).parts) + "."
+    found: dict[str, set[str]] = {}
+    for path in sorted(top.rglob("*.py")):
+        if path.parent == top and path.name == "__init__.py":
+            continue  # what it passes on is asked of it by others
+        room = path.relative_to(top).parts[0].removesuffix(".py")
+        names = {name for name in imports(path) if name.startswith(prefix)}
+        targets = {name.removeprefix(prefix).split(".")[0] for name in names}
+        found.setdefault(room, set()).update(targets - {room})
+    return {room: targets & found.keys() for room, targets in found.items()}
+
+
+def circle_of(rooms: dict[str, set[str]]) -> list[str]:
+    """Rooms that import each other in circles, or lie between two circles; [] where none does."""
+    left = set(rooms)
+    while True:
+        imported = {target for room in left for target in rooms[room]}
+        inner = {room for room in left & imported if rooms[room] & left}
+        if inner == left:
+            return sorted(left)
+        left = inner
+
+
+TRAINER_ROOMS = (
+    "tasks",
+    "data",
+    "algorithms",
+    "policies",
+    "training",
+    "rollouts",
+    "writer",
+)
+"""What is trained on, what is read of sessions, the arithmetic, the models, one run, how a model
+is asked and judged; the writer stands on all. A room imports those before it alone."""
+TRAINER_BASE = {"config", "papers", "records"}
+"""At the top of the trainer, below its rooms; all other files there are programs, above them."""
+
+
+def test_a_room_of_the_trainer_imports_only_those_before_it() -> None:
+    rooms = rooms_of(ROOT / "trainer")
+    folders = {one.parent.name for one in (ROOT / "trainer").glob("*/__init__.py")}
+    assert folders == set(TRAINER_ROOMS)
+    for place, room in enumerate(TRAINER_ROOMS):
+        wrong = rooms[room] - {*TRAINER_ROOMS[:place], *TRAINER_BASE}
+        assert not wrong, f"trainer/{room} may not import {sorted(wrong)}"
+    for base in TRAINER_BASE:
+        assert rooms[base] <= TRAINER_BASE, f"trainer/{base}.py may not import {rooms[base]}"
+
+
+CIRCLES = {"rewrite": 8}
+"""Folder -> how many of its rooms import each other in circles. A number falls, none is added."""
+
+
+@pytest.mark.parametrize("top", ["trainer", "kernel_lsp", "benchmarks"])
+def test_no_rooms_import_each_other_in_a_circle(top: str) -> None:
+    assert circle_of(rooms_of(ROOT / top)) == []
+
+
+@pytest.mark.parametrize(
+    "top", sorted(p.parent for p in (ROOT / "kernel_lsp").glob("*/__init__.py"))
+)
+def test_no_rooms_of_a_room_import_each_other_in_a_circle(top: Path) -> None:
+    assert len(circle_of(rooms_of(top))) == CIRCLES.get(top.name, 0)
+
+
+def test_a_circle_is_found() -> None:
+    assert circle_of({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == ["b", "c"]
+    assert circle_of({"a": {"b"}, "b": set()}) == []
 
 
 TRAINER_NEVER = {

@@ -6,7 +6,7 @@ actors on what is left (kernel_lsp/cluster). When a process or node is lost, all
 ends, and the next begins on what there is then, from the newest checkpoint, with the same numbers.
 Where too little is left it waits for nodes to join. Only the newest attempt may write: it has a
 ticket in the run's folder, which processes of a node that was merely cut off do not hold
-(algorithms/training.py). Recipe and output lie in a folder that all nodes share. Not covered: the
+(training/tickets.py). Recipe and output lie in a folder that all nodes share. Not covered: the
 loss of Ray's head or of this process; the same command goes on then."""
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from kernel_lsp.cluster.ranks import RankNode, RankOrder, RanksEnded
 from kernel_lsp.errors import ClusterError, ConfigError, KernelLspError
 from kernel_lsp.files import replace_file
 from trainer import config, placement
-from trainer.algorithms.tickets import TICKET, VARIABLE
 from trainer.config import ClusterConfig, Recipe
+from trainer.training.tickets import TICKET, VARIABLE
 
 CALL_S = 60.0
 WAIT_S, SAY_S = 1800.0, 30.0

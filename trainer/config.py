@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from kernel_lsp.errors import ConfigError
-from trainer.algorithms.papers import with_paper
+from trainer.papers import with_paper
 
 CHECKED = ConfigDict(extra="forbid")
 

@@ -23,7 +23,7 @@ from kernel_lsp.errors import KernelLspError
 from trainer.data import corpora, datasets, parquet
 from trainer.data.datasets import ExampleChoice
 from trainer.data.reading import Grant
-from trainer.data.records import Agent, Corpus, Skipped
+from trainer.records import Agent, Corpus, Skipped
 from trainer.tasks import task_suites
 from trainer.tasks.likeness import Likeness, mark
 from trainer.tasks.task_suites import DataPart, FamilySplit, TaskSuite

@@ -18,9 +18,9 @@ from types import SimpleNamespace
 
 from kernel_lsp.errors import ConfigError
 from trainer import placement
-from trainer.algorithms import checkpoints
 from trainer.config import ModelConfig, Recipe
 from trainer.policies import models
+from trainer.training import checkpoints
 
 GB = 1e9
 OVERHEAD = 1.1

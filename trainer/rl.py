@@ -29,13 +29,14 @@ from torch import Tensor
 
 from kernel_lsp.errors import ConfigError, KernelLspError
 from trainer import starting
-from trainer.algorithms import batches, checkpoints, losses
+from trainer.algorithms import batches, losses
 from trainer.algorithms.batches import Batch, Example
-from trainer.algorithms.training import TrainingRun, say
 from trainer.config import Recipe, Rl
-from trainer.data.records import Tally
 from trainer.policies import models
+from trainer.records import Tally
 from trainer.rollouts import episodes, rl_tasks
+from trainer.training import checkpoints
+from trainer.training.runs import TrainingRun, say
 
 
 def train(recipe: Recipe, rl: Rl) -> int:

@@ -19,15 +19,14 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError
-from trainer import evaluate, starting
+from trainer import sources, starting
 from trainer.algorithms import batches, losses
 from trainer.algorithms.batches import Batch, Example
-from trainer.algorithms.training import TrainingRun, say
 from trainer.config import Recipe, Sft
-from trainer.data import imitation, sources
-from trainer.data.records import Tally
-from trainer.policies import models, plan_values
-from trainer.rollouts import rl_tasks
+from trainer.policies import imitation, models, plan_values
+from trainer.records import Tally
+from trainer.rollouts import held_out, rl_tasks
+from trainer.training.runs import TrainingRun, say
 
 ExamplePair = tuple[Example, Example]
 
@@ -44,7 +43,7 @@ def train(recipe: Recipe, sft: Sft) -> int:
         )
         data = sources.Data(examples=tuple(rows))
     else:
-        world, _ = evaluate.worlds_of(recipe, tally) if not sft.data else (evaluate.NO_WORLD, None)
+        world, _ = held_out.worlds_of(recipe, tally) if not sft.data else (held_out.NO_WORLD, None)
         model, tokenizer = models.load(recipe, world.texts())
         data = sources.read(recipe, sft, world, tokenizer, tally)
     examples = batches.usable(data.examples, model.config.max_position_embeddings, tally)

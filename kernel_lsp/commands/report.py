@@ -23,7 +23,7 @@ from kernel_lsp.presenter.report import ReportFacts, Version
 from kernel_lsp.records import Event, EventKind, Json, LearnedSkill, Proposal, Standing
 
 CURVE = "curve.jsonl"
-"""What a training run logs, one JSON object a line (trainer/algorithms/training.py)."""
+"""What a training run logs, one JSON object a line (trainer/training/runs.py)."""
 OUT = Path("report.html")
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import typer
 
-from kernel_lsp import config, wire
+from kernel_lsp import config, membership, wire
 from kernel_lsp.commands import console, journaling, keys
 from kernel_lsp.errors import KernelLspError, TeamAway, TeamError
 from kernel_lsp.library import SkillLibrary
+from kernel_lsp.membership import Membership
 from kernel_lsp.models import PolicyStore
-from kernel_lsp.teams import membership, syncing
-from kernel_lsp.teams.membership import Membership
+from kernel_lsp.teams import syncing
 from kernel_lsp.teams.registry import Registry, TeamInfo
 from kernel_lsp.teams.releases import (
     DEFAULT_SHARE,

@@ -34,8 +34,8 @@ from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceR
 from kernel_lsp.journal.remote import RemoteDatabase, is_address
 from kernel_lsp.journal.rows import insert as _insert
 from kernel_lsp.journal.tracker import CHANGED, FORGETTABLE, MAX_TRACKED, STATE_VERSION, Dismissal
+from kernel_lsp.membership import read_membership
 from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
-from kernel_lsp.teams.membership import read_membership
 
 FILE_NAME = "journal.db"
 ADDRESS = "KERNEL_LSP_JOURNAL"

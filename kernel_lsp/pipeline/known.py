@@ -18,8 +18,8 @@ from pathlib import Path
 
 from kernel_lsp.files import replace_file
 from kernel_lsp.interpreter import Probe
+from kernel_lsp.membership import read_tuning
 from kernel_lsp.records import Json, Site
-from kernel_lsp.teams.membership import read_tuning
 
 FOLDER = "tuning"
 SCHEMA = 1

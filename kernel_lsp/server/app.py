@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -34,9 +34,6 @@ from kernel_lsp.server.abilities import Abilities
 from kernel_lsp.server.announced import NAME, NOTEBOOKS
 from kernel_lsp.server.protocol import Protocol, strict_converter
 from kernel_lsp.session import Dismissal, Document, EditorSession, How
-
-if TYPE_CHECKING:
-    from kernel_lsp.server.pulls import Pulls
 
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,8 +91,8 @@ class KernelServer(LanguageServer):
         self._took_s: dict[str, float] = {}
         """By document: its last analysis, from the request to the result."""
         self._published: dict[str, list[types.Diagnostic]] = {}
-        self.pulls: Pulls | None = None
-        """Where the client asks for diagnostics."""
+        self.wake_pulls: Callable[[], None] | None = None
+        """Answers whoever waits for news of the workspace; None: the client does not ask."""
         self._pulled: dict[str, Snapshot] = {}
         """By document: the text that the client has asked about last."""
         self._refreshing: asyncio.Task[Any] | None = None
@@ -199,8 +196,8 @@ class KernelServer(LanguageServer):
 
     def note_change(self) -> None:
         """What the workspace's files hold, or what is reported of them, may be another now."""
-        if self.pulls is not None:
-            self.pulls.note_change()
+        if self.wake_pulls is not None:
+            self.wake_pulls()
 
     # --- from text to hints ------------------------------------------------------------------
 

@@ -40,7 +40,8 @@ def _register_pulls(ls: KernelServer) -> None:
     """For clients that ask for diagnostics; others do not wait for what only those need."""
     from kernel_lsp.server.pulls import Pulls
 
-    pulls = ls.pulls = Pulls(ls)
+    pulls = Pulls(ls)
+    ls.wake_pulls = pulls.note_change
 
     async def on_diagnostic(
         ls: KernelServer, params: types.DocumentDiagnosticParams

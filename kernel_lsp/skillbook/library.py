@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from kernel_lsp import foreign
 from kernel_lsp.config import default_data_dir
 from kernel_lsp.errors import SignatureError, Unsigned
+from kernel_lsp.membership import skills_folder
 from kernel_lsp.records import Skill, SkillMatch, SkillProblem
 from kernel_lsp.signatures import Keyring, refuses_unsigned
 from kernel_lsp.skillbook import executable, format, learned
-from kernel_lsp.teams.membership import skills_folder
 
 if TYPE_CHECKING:
     from kernel_lsp.skillbook.recall import Index

@@ -22,18 +22,17 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from kernel_lsp import foreign, signatures
+from kernel_lsp import foreign, membership, signatures
 from kernel_lsp.agents.secrets import redact
 from kernel_lsp.errors import KernelLspError, SkillError, TeamAway, TeamError
 from kernel_lsp.files import is_plain_name, replace_file
 from kernel_lsp.library.usage import UsageStatistics
+from kernel_lsp.membership import Membership, SyncedState
 from kernel_lsp.models import PolicyStore
 from kernel_lsp.models.store import NOTHING
 from kernel_lsp.records import UsageStats
 from kernel_lsp.signatures import Keyring
 from kernel_lsp.skillbook import format
-from kernel_lsp.teams import membership
-from kernel_lsp.teams.membership import Membership, SyncedState
 from kernel_lsp.teams.objects import MAX_BYTES, Objects, digest_of, pack, unpack
 from kernel_lsp.teams.registry import Registry
 from kernel_lsp.teams.releases import POLICY, SKILL, Release, chosen

@@ -23,18 +23,18 @@ from accelerate import PartialState
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType
 
-from trainer import config, evaluate, sft
-from trainer.algorithms import training
+from trainer import config, sft, sources
 from trainer.config import Recipe
-from trainer.data import sources
-from trainer.data.records import Tally
 from trainer.policies import models
+from trainer.records import Tally
+from trainer.rollouts import held_out
+from trainer.training import runs as training
 
 STEPS = 3
 
 
 def run_of(recipe: Recipe) -> tuple[training.TrainingRun, list[sources.Example]]:
-    world, _ = evaluate.worlds_of(recipe, Tally())
+    world, _ = held_out.worlds_of(recipe, Tally())
     model, tokenizer = models.load(recipe, world.texts())
     run = training.TrainingRun(
         recipe=recipe, kind="sft", model=model, tokenizer=tokenizer, steps=STEPS

@@ -1,1 +1,1 @@
-"""Rewards, advantages and losses as published, and the loop that trains with them."""
+"""Rewards, advantages and losses as published, over rows of tokens: arithmetic alone."""

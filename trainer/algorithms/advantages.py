@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trainer.data.records import Agent
+from trainer.records import Agent
 
 K = TypeVar("K", bound=Hashable)
 

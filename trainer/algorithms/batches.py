@@ -8,6 +8,7 @@ examples alone. Not covered: whose examples belong together (rows.py, sft.py).""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.data.records import Agent, Tally
+from trainer.records import Agent, Tally
 
 Allowed = tuple[int, ...] | None
 """Tokens among which one was chosen; None: all."""
@@ -57,6 +58,34 @@ class Example:
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.reply)
+
+
+def dialog_example(
+    tokens: Sequence[int],
+    said: Sequence[bool],
+    offered: Sequence[Sequence[int]],
+    advantages: Sequence[float] | None = None,
+    **more: Any,
+) -> Example:
+    """The example of a dialog in the compact form (agents/prompt_encoding), with one row of ``offered``
+    words per token. Raises ValueError when its parts do not fit together."""
+    if not len(tokens) == len(said) == len(offered) or not tokens or said[0]:
+        raise ValueError("tokens, said and offered are not aligned, or the first word was said")
+    for token, mine, among in zip(tokens, said, offered, strict=True):
+        if mine and (token not in among or len(among) < 2):
+            raise ValueError(f"token {token} was said and is not among several that were offered")
+    if advantages is not None and len(advantages) != sum(said):
+        raise ValueError(f"{len(advantages)} advantages for {sum(said)} words that were said")
+    if advantages is not None and not all(map(math.isfinite, advantages)):
+        raise ValueError("an advantage is not finite")
+    held = [tuple(o) if s else (t,) for t, s, o in zip(tokens, said, offered, strict=True)]
+    return Example(
+        prompt=(tokens[0],),
+        reply=tuple(tokens[1:]),
+        allowed=tuple(held[1:]),
+        advantages=None if advantages is None else tuple(advantages),
+        **more,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

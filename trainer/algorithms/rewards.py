@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from trainer.data.records import Human, ModelTurn, TurnOutcome, TurnStatus
+from trainer.records import Human, ModelTurn, TurnOutcome, TurnStatus
 
 RewardTerms = dict[str, float]
 """Name -> weighted part; the reward is their sum."""

@@ -16,7 +16,7 @@ from trainer.algorithms import advantages, rewards
 from trainer.algorithms.advantages import ADVANTAGES, AdvantageRow
 from trainer.algorithms.batches import Example
 from trainer.config import Rl
-from trainer.data.records import ModelTurn, Tally
+from trainer.records import ModelTurn, Tally
 
 UNKNOWN = "a turn whose reward is unknown"
 

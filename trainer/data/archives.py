@@ -21,7 +21,7 @@ from kernel_lsp.errors import ArchiveError
 from kernel_lsp.records import Attempt, Exchange, Program, Step, Workload
 from kernel_lsp.search.archive import APPLICATION, DONE, SCHEMA
 from trainer.data.reading import UNREADABLE, calls_for, outcome_of, versions_of
-from trainer.data.records import (
+from trainer.records import (
     Agent,
     Human,
     ModelTurn,

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from trainer.data import archives as archived
 from trainer.data import journals as logged
+from trainer.data import tables as recorded
 from trainer.data.reading import Grant, TrajectorySet
-from trainer.data.records import Corpus, Permission, Tally
-from trainer.tasks import tables as recorded
+from trainer.records import Corpus, Permission, Tally
 from trainer.tasks.task_suites import TaskSuite
 
 

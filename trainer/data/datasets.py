@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from kernel_lsp import wire
 from kernel_lsp.records import Step
-from trainer.data.records import (
+from trainer.records import (
     Agent,
     Human,
     ModelTurn,

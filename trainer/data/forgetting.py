@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernel_lsp import config
-from kernel_lsp.teams import membership, syncing
+from kernel_lsp import config, membership
+from kernel_lsp.teams import syncing
 
 FORGOTTEN = "its contributor asked to be forgotten"
 

@@ -48,7 +48,7 @@ from trainer.data.reading import (
     outcome_of,
     versions_of,
 )
-from trainer.data.records import (
+from trainer.records import (
     Agent,
     Human,
     ModelTurn,

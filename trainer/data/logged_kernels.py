@@ -13,7 +13,7 @@ from kernel_lsp import analysis, wire
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Program, Snapshot, TargetKind, Workload
 from kernel_lsp.rewrite.kernels import harness
-from trainer.data.records import Trajectory
+from trainer.records import Trajectory
 from trainer.tasks.families import structure
 from trainer.tasks.task_suites import TaskSuite, TrainingTask, fingerprint_id
 

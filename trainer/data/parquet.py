@@ -23,7 +23,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.files import replace_file
 from trainer.data.datasets import DatasetRow
-from trainer.data.records import SCHEMA_VERSION, Trajectory
+from trainer.records import SCHEMA_VERSION, Trajectory
 from trainer.tasks.task_suites import DataPart
 
 MANIFEST = "dataset.json"

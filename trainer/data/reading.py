@@ -18,7 +18,7 @@ from kernel_lsp import wire
 from kernel_lsp.agents.secrets import Redaction, each_text
 from kernel_lsp.agents.tools import APPLY, WRITE
 from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Message, Step, ToolCall
-from trainer.data.records import (
+from trainer.records import (
     Human,
     ModelTurn,
     Permission,

@@ -34,7 +34,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut
 from kernel_lsp.records import Json
 from trainer import config
-from trainer.data.sources import dialog_example
+from trainer.algorithms.batches import dialog_example
 from trainer.policies import exact, launches, models, packed, plan_values, shipping
 from trainer.policies.exact import FormLesson, Schedule
 from trainer.policies.launch_report import OrderedPlans, comparable, policy, report

@@ -13,8 +13,8 @@ from statistics import fmean
 
 from kernel_lsp.records import Json
 from trainer.data.intervals import of_groups
-from trainer.evaluate import NEAR
 from trainer.policies.launches import KernelPlans
+from trainer.tasks.spaces import NEAR
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,11 +30,11 @@ from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json, KernelView, Step
 from trainer.algorithms import rewards
-from trainer.data import corpora, logged_kernels
+from trainer.data import corpora, logged_kernels, tables
 from trainer.data.reading import Grant
-from trainer.data.records import Human, ModelTurn, Tally, Trajectory, TurnOutcome, TurnStatus
 from trainer.policies import ruling
-from trainer.tasks import tables, task_suites
+from trainer.records import Human, ModelTurn, Tally, Trajectory, TurnOutcome, TurnStatus
+from trainer.tasks import task_suites
 from trainer.tasks.task_suites import TaskSuite, TrainingTask
 
 SCHEMA = 1

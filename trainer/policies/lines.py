@@ -19,10 +19,10 @@ from torch import Tensor
 from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, grammar
 from kernel_lsp.agents.prompt_encoding.vocabulary import TOKENS
 from kernel_lsp.records import EvalStatus
-from trainer.data.records import TurnStatus
+from trainer.policies.decoding import decode
 from trainer.policies.plan_data import MeasuredPlan, TaskPlans, advise, show
 from trainer.policies.plan_dialogs import STOP
-from trainer.rollouts.generation import decode
+from trainer.records import TurnStatus
 
 HEARD = {TurnStatus.PASSED: EvalStatus.PASSED, TurnStatus.WRONG_RESULT: EvalStatus.WRONG_RESULT}
 

@@ -30,10 +30,8 @@ import numpy as np
 
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json
-from trainer.algorithms.batches import Example
-from trainer.data import imitation
-from trainer.data.sources import dialog_example
-from trainer.policies import plan_data, plan_values, ruling
+from trainer.algorithms.batches import Example, dialog_example
+from trainer.policies import imitation, plan_data, plan_values, ruling
 from trainer.policies.plan_data import TaskPlans
 
 ROWS, HELD_OUT = "rows.npz", "held-out.json.xz"

@@ -33,12 +33,13 @@ from kernel_lsp.agents.prompt_encoding.situations import MAX_FIRST_SITES
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import CallCost, EvalStatus, Interval, Json, Site, Step, Viewed
+from trainer.data import tables
 from trainer.data.reading import Grant
-from trainer.data.records import Tally, Trajectory, TurnOutcome, TurnStatus
 from trainer.policies import ruling
 from trainer.policies.plan_dialogs import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
 from trainer.policies.ruling import PlanPlaces
-from trainer.tasks import tables, task_suites
+from trainer.records import Tally, Trajectory, TurnOutcome, TurnStatus
+from trainer.tasks import task_suites
 from trainer.tasks.spaces import RACE_SCATTER
 
 T = TypeVar("T", Site, Step)

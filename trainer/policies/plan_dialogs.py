@@ -33,9 +33,10 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Step
 from kernel_lsp.rewrite.client import Capture, Engine
+from trainer.data import tables
 from trainer.data.reading import Grant
-from trainer.data.records import Tally, Trajectory, TurnOutcome
-from trainer.tasks import tables, task_suites
+from trainer.records import Tally, Trajectory, TurnOutcome
+from trainer.tasks import task_suites
 from trainer.tasks.task_suites import TrainingTask
 
 NEAR = 1.03

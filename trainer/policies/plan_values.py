@@ -19,8 +19,7 @@ from kernel_lsp.agents.prompt_encoding import TOKENS, question, value_model
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site
 from trainer.algorithms import batches
-from trainer.algorithms.batches import Example
-from trainer.data.sources import dialog_example
+from trainer.algorithms.batches import Example, dialog_example
 from trainer.policies.plan_data import MeasuredPlan, TaskPlans
 from trainer.policies.ranking import TOKENS as MAX_TOKENS
 from trainer.policies.ranking import Ranked

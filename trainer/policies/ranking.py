@@ -22,12 +22,12 @@ from kernel_lsp.agents.prompt_encoding import Dialog
 from kernel_lsp.records import Json
 from trainer.algorithms import batches
 from trainer.algorithms.batches import Example
-from trainer.data.imitation import example
 from trainer.data.intervals import ratios
-from trainer.evaluate import NEAR
 from trainer.policies import models
+from trainer.policies.imitation import example
 from trainer.policies.lines import Line, LineWriter
 from trainer.policies.plan_data import MeasuredPlan, TaskPlans
+from trainer.tasks.spaces import NEAR
 
 MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 100.0)
 """By how much a word must be likelier than the rule's before the policy says it; the last never

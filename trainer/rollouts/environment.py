@@ -45,7 +45,7 @@ from trainer.algorithms import rewards
 from trainer.config import RolloutsConfig
 from trainer.data.archives import attempt_outcome
 from trainer.data.asked import INFO
-from trainer.data.records import Agent, ModelTurn
+from trainer.records import Agent, ModelTurn
 from trainer.tasks.task_suites import TaskSuite, TrainingTask
 
 

@@ -17,7 +17,7 @@ from kernel_lsp.agents.summary import BETTER
 from kernel_lsp.records import ToolCall
 from trainer.algorithms import rewards
 from trainer.config import Rl
-from trainer.data.records import (
+from trainer.records import (
     Agent,
     ModelTurn,
     Permission,

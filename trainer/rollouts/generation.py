@@ -10,7 +10,7 @@ weights of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from kernel_lsp.records import Message
 from trainer.algorithms.batches import Allowed
 from trainer.policies import models
+from trainer.policies.decoding import decode
 
 MAX_CHOICES = 4096
 """Of one question: their tokens are spelled out, at 30 µs a reply."""
@@ -125,52 +126,6 @@ class _ReplyInProgress:
     logprobs: list[float]
     allowed: list[Allowed]
     done: bool = False
-
-
-class Fed(Protocol):
-    """A text that is being written."""
-
-    feed: list[int]
-    """Tokens that the model has not read yet."""
-
-    @property
-    def done(self) -> bool: ...
-
-
-def decode(model: Any, pad: int, rows: Sequence[Fed], choose: Callable[[Tensor], None]) -> None:
-    """Read what is new of every row, let ``choose`` go on by the logits (R, V), until all rows are
-    done."""
-    from transformers import DynamicCache
-
-    device = next(model.parameters()).device
-    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-    cache = DynamicCache(config=causal.config)
-    seen = torch.zeros(len(rows), 0, dtype=torch.long, device=device)
-    while not all(row.done for row in rows):
-        ids, real = (part.to(device) for part in _pad_new_tokens(rows, pad))
-        seen = torch.cat([seen, real], dim=1)
-        positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        states = causal.model(
-            input_ids=ids,
-            attention_mask=seen,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state
-        choose(causal.lm_head(states[:, -1]).float().cpu())
-
-
-def _pad_new_tokens(rows: Sequence[Fed], pad: int) -> tuple[Tensor, Tensor]:
-    """Tokens that are new to the model, padded on the left, and which of them are real."""
-    width = max(len(row.feed) for row in rows if not row.done)
-    ids = torch.full((len(rows), width), pad, dtype=torch.long)
-    real = torch.zeros(len(rows), width, dtype=torch.long)
-    for place, row in enumerate(rows):
-        if not row.done:
-            ids[place, width - len(row.feed) :] = torch.tensor(row.feed)
-            real[place, width - len(row.feed) :] = 1
-            row.feed = []
-    return ids, real
 
 
 class LocalSampler:

@@ -21,7 +21,7 @@ from kernel_lsp.evaluator.sharing.device_lock import DeviceSharing, SharingRules
 from kernel_lsp.records import Candidate, Step
 from kernel_lsp.rewrite.client import Engine
 from trainer.data.reading import outcome_of
-from trainer.data.records import TurnOutcome, TurnStatus
+from trainer.records import TurnOutcome, TurnStatus
 from trainer.tasks import task_suites
 
 MAX_OPEN = 4

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from kernel_lsp.cluster import Cluster
 from kernel_lsp.errors import ConfigError, JobFailed
-from trainer.data.records import TurnOutcome, TurnStatus
+from trainer.records import TurnOutcome, TurnStatus
 from trainer.rollouts.judge import Case, DeviceJudge
 from trainer.tasks import task_suites
 from trainer.tasks.spaces import RecordedSpace, looked_up

@@ -20,11 +20,10 @@ from kernel_lsp.agents import prompts, tools, wording
 from kernel_lsp.errors import CaptureError, ConfigError, EvaluationError, RewriteError
 from kernel_lsp.pipeline.episodes import chosen_before
 from kernel_lsp.records import Finish, Message, ModelInfo, Reply, Role, ToolCall
-from trainer.algorithms import rows
 from trainer.algorithms.batches import Example
 from trainer.config import Recipe, Rl
-from trainer.data.records import Tally
-from trainer.rollouts import parents
+from trainer.records import Tally
+from trainer.rollouts import held_out, parents, rows
 from trainer.rollouts.environment import (
     Environment,
     Observation,
@@ -41,7 +40,7 @@ from trainer.tasks import spaces, task_suites
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainer.algorithms.training import TrainingRun
+    from trainer.training.runs import TrainingRun
 
 CLOSED = "its program cannot be read or judged here"
 MAX_MEASURED = 8
@@ -279,9 +278,7 @@ class LiveGame:
         return [*entries, *(prompts.without_inputs(task.source) for task in self._suite.tasks)]
 
     def begin(self, run: TrainingRun) -> None:
-        from trainer import evaluate
-
-        self._sampler = evaluate.sampler_of(self._recipe, run)
+        self._sampler = held_out.sampler_of(self._recipe, run)
         context = run.model.config.max_position_embeddings
         self._info = of_model(self._recipe.name, context, self._recipe.rollouts)
 

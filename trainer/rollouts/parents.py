@@ -25,7 +25,7 @@ from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Interval, Step
 from trainer.data import corpora
 from trainer.data.reading import Grant
-from trainer.data.records import (
+from trainer.records import (
     ModelTurn,
     Tally,
     Trajectory,

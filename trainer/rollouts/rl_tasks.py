@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kernel_lsp.errors import ConfigError
-from trainer import evaluate
-from trainer.algorithms import rows
 from trainer.algorithms.batches import Example
 from trainer.config import Recipe, Rl
-from trainer.data.records import Tally
-from trainer.policies import plan_data, ranking, rounds
+from trainer.policies import plan_data, ranking
 from trainer.policies.lines import LineWriter
 from trainer.policies.plan_data import TaskPlans
-from trainer.rollouts import episodes, parents
+from trainer.records import Tally
+from trainer.rollouts import episodes, held_out, parents, rounds, rows
 from trainer.rollouts.parents import StoredParent
 from trainer.rollouts.worlds import TableWorld
 from trainer.tasks import spaces
@@ -31,7 +29,7 @@ from trainer.tasks import spaces
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainer.algorithms.training import TrainingRun
+    from trainer.training.runs import TrainingRun
 
 RolledExamples = tuple[list[Example], dict[str, float]]
 
@@ -79,7 +77,7 @@ class TableTasks:
 
     def __init__(self, recipe: Recipe, tally: Tally) -> None:
         self._recipe = recipe
-        self._worlds = evaluate.worlds_of(recipe, tally)
+        self._worlds = held_out.worlds_of(recipe, tally)
         self.training, self.held_out = (len(world.names) for world in self._worlds)
         self._parents = _parents_of(recipe, self._worlds[0], tally)
 
@@ -87,8 +85,8 @@ class TableTasks:
         return self._worlds[0].texts()
 
     def begin(self, run: TrainingRun) -> None:
-        self._sampler = evaluate.sampler_of(self._recipe, run)
-        self._pool = evaluate.pool_of(self._recipe, *self._worlds)
+        self._sampler = held_out.sampler_of(self._recipe, run)
+        self._pool = held_out.pool_of(self._recipe, *self._worlds)
 
     @property
     def apart(self) -> bool:
@@ -110,7 +108,7 @@ class TableTasks:
         return list(found.examples), found.metrics
 
     def measured(self, rl: Rl) -> dict[str, float]:
-        return evaluate.metrics(
+        return held_out.metrics(
             self._worlds[1], self._sampler, self._pool, rl.turns, self._recipe.seed
         )
 

@@ -34,10 +34,10 @@ from kernel_lsp.agents.backbones import vllm
 from kernel_lsp.agents.backbones.serving import ModelServer, ServerOrder
 from kernel_lsp.errors import BackboneError, KernelLspError
 from trainer.algorithms.batches import Allowed
-from trainer.algorithms.checkpoints import WEIGHTS
 from trainer.config import RolloutsConfig
 from trainer.policies import models
 from trainer.rollouts.generation import Ask, Sampled, Trees
+from trainer.training.checkpoints import WEIGHTS
 
 REQUEST_S = 600.0
 IDLE_S = 30 * 86_400.0

@@ -22,7 +22,7 @@ from typing import Any
 from kernel_lsp.agents.tools import APPLY, MAX_SELECTED, SELECT, UPDATE
 from kernel_lsp.records import Json, Message, Role, Step, ToolCall
 from kernel_lsp.search.space import Point
-from trainer.data.records import TurnOutcome
+from trainer.records import TurnOutcome
 from trainer.rollouts.generation import MAX_CHOICES, Ask
 from trainer.rollouts.parents import StoredParent
 from trainer.tasks.spaces import RecordedSpace

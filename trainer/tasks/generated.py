@@ -28,7 +28,7 @@ from typing import Any
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.files import replace_file
-from trainer.data.records import Tally
+from trainer.records import Tally
 from trainer.tasks.families import TaskStructure, structure
 from trainer.tasks.grammar import TaskDraft
 from trainer.tasks.likeness import Likeness, Mark, mark

@@ -22,7 +22,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from trainer.data.records import Tally
+from trainer.records import Tally
 from trainer.tasks import generated
 from trainer.tasks.families import structure
 from trainer.tasks.generated import GeneratedTask

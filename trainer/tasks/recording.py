@@ -1,4 +1,4 @@
-"""A table of measured plans of many tasks: what the shipped policy learns from (`trainer.tasks.tables`
+"""A table of measured plans of many tasks: what the shipped policy learns from (`trainer.data.tables`
 reads it).
 
     python -m trainer.tasks.generated --out tasks/ --count 900 --seed 61

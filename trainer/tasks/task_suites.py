@@ -31,7 +31,7 @@ from kernel_lsp.records import (
 )
 from kernel_lsp.rewrite.kernels import harness
 from kernel_lsp.workloads import workloads_for
-from trainer.data.records import Skipped, Tally
+from trainer.records import Skipped, Tally
 from trainer.tasks.families import TaskStructure, structure
 
 MANIFEST = "manifest.json"

@@ -14,7 +14,7 @@ from kernel_lsp.records import Json
 from trainer.algorithms import rewards
 from trainer.algorithms.advantages import ADVANTAGES, GAMMAS, AdvantageRow
 from trainer.algorithms.rewards import JudgedTurn, Reward
-from trainer.data.records import Agent
+from trainer.records import Agent
 from trainer.writer.judging import UNCHANGED, WriterVerdict
 
 PARSED, RAN = 0.1, 0.2

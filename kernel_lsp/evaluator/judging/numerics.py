@@ -35,25 +35,30 @@ in inputs.py move which elements those are).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from kernel_lsp.evaluator.deviations import (
+    FACTOR,
+    FLOORS,
+    deviations,
+    largest,
+    pieces,
+    ratio,
+    relative_error,
+    rms,
+)
 from kernel_lsp.evaluator.judging import narrow
 from kernel_lsp.evaluator.judging.inputs import EXTREME, NOT_A_NUMBER
 from kernel_lsp.evaluator.tensors import same_bits, with_arithmetic
 
-FACTOR, MAX_FACTOR, MAX_FLOOR = 2.0, 8.0, 64.0
-FLOORS = {torch.float64: 16.0, torch.float32: 16.0, torch.float16: 1.0, torch.bfloat16: 1.0}
+MAX_FACTOR, MAX_FLOOR = 8.0, 64.0
 TF32_FLOOR, LOW_FLOOR = 2.0**-10, 2.0**-6
 KEPT_BITS = {torch.float32: 10, torch.bfloat16: 4}
 """Bits after the point that the lower-precision control keeps of a type: TF32 for float32."""
-PIECE = 2**26
-"""Elements up to which a whole tensor is compared at once: float64 copies of 8 GB of results do
-not fit beside them."""
 SOME = 1023
 """Elements by which the commonest value of a tensor is guessed; the median of all 2^24 took a core
 0.4 s."""
@@ -87,55 +92,12 @@ class Comparison:
     deviates."""
 
 
-def rms(values: torch.Tensor) -> float:
-    if not values.numel():
-        return 0.0
-    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) / math.sqrt(values.numel())
-
-
-def relative_error(values: torch.Tensor, oracle: torch.Tensor) -> float:
-    """RMS(values - oracle) / RMS(oracle); infinite when the oracle is zero and the values are
-    not."""
-    return _errors(values, oracle, rms(oracle))[0]
-
-
 def errors_of(values: torch.Tensor, oracle: torch.Tensor) -> tuple[float, float]:
     """(relative error, largest deviation) of one result over the oracle's RMS, where both are
     finite."""
     v, o = real(values).double(), real(oracle).double()
     keep = torch.isfinite(v) & torch.isfinite(o)
-    return _errors(v[keep], o[keep], rms(o[keep]))
-
-
-def _errors(values: torch.Tensor, oracle: torch.Tensor, scale: float) -> tuple[float, float]:
-    """(relative error, largest deviation), both over ``scale``, the oracle's RMS."""
-    squares = worst = 0.0
-    for mine, true in pieces(values, oracle):
-        difference = mine.double() - true
-        squares += rms(difference) ** 2 * difference.numel()
-        worst = max(worst, _largest(difference))
-    error = math.sqrt(squares / values.numel()) if values.numel() else 0.0
-    return _ratio(error, scale), _ratio(worst, scale)
-
-
-def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The same rows of tensors of one shape, few enough at a time that copies of them in float64
-    are small beside the tensors."""
-    first = tensors[0]
-    if first.numel() <= PIECE or not first.dim():
-        yield tensors
-        return
-    step = max(1, first.shape[0] * PIECE // first.numel())
-    for start in range(0, first.shape[0], step):
-        yield tuple(tensor[start : start + step] for tensor in tensors)
-
-
-def _largest(values: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(values, ord=math.inf)) if values.numel() else 0.0
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else (0.0 if part == 0 else float("inf"))
+    return deviations(v[keep], o[keep], rms(o[keep]))
 
 
 def compare(
@@ -281,12 +243,12 @@ def _verdict(
     largest)."""
     o = versions.oracle
     scale, terms = _scale(versions, floors)
-    reference_error, worst_noise = _errors(versions.reference, o, scale)
-    error, worst = _errors(versions.candidate, o, scale)
-    noises = [*(_errors(m.nan_to_num(0.0), o, scale) for m in versions.moved), *known]
+    reference_error, worst_noise = deviations(versions.reference, o, scale)
+    error, worst = deviations(versions.candidate, o, scale)
+    noises = [*(deviations(m.nan_to_num(0.0), o, scale) for m in versions.moved), *known]
     noise = max([reference_error, *(one[0] for one in noises)])
     worst_noise = max([worst_noise, *(one[1] for one in noises)])
-    peak = _ratio(_largest(o), scale)
+    peak = ratio(largest(o), scale)
     tolerance = constants * (FACTOR * noise + floors[0] * terms)
     worst_allowed = constants * (MAX_FACTOR * worst_noise + peak * floors[1] * terms)
     detail = ""
@@ -312,7 +274,7 @@ def _scale(versions: _OutputVersions, floors: tuple[float, float]) -> tuple[floa
     scale = rms(o) or max((rms(one.nan_to_num(0.0, 0.0, 0.0)) for one in others), default=0.0)
     if not scale:  # the reference's rounding, as an eps of them, is all that is known of the terms
         return rms(versions.reference), MAX_FLOOR / floors[1]
-    own = [_errors(other.nan_to_num(0.0), o, scale)[0] for other in versions.again]
+    own = [deviations(other.nan_to_num(0.0), o, scale)[0] for other in versions.again]
     return scale, 1 / torch.finfo(torch.float64).eps if own and min(own) > NO_DIGIT else 1.0
 
 
@@ -335,8 +297,8 @@ def close_to_reference(candidate: torch.Tensor, reference: torch.Tensor) -> bool
         keep = torch.isfinite(r)
         c, r = c[keep], r[keep]
     eps = torch.finfo(reference.dtype).eps
-    error, worst = _errors(c, r, rms(r))
-    peak = _ratio(_largest(r), rms(r))
+    error, worst = deviations(c, r, rms(r))
+    peak = ratio(largest(r), rms(r))
     return (
         error <= FLOORS.get(reference.dtype, 1.0) / 2 * eps and worst <= peak * MAX_FLOOR / 2 * eps
     )

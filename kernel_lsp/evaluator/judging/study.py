@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import EvaluationError, boundary
+from kernel_lsp.evaluator import deviations
 from kernel_lsp.evaluator.circumstances import (
     AUTOCAST,
     CIRCUMSTANCES,
@@ -243,11 +244,11 @@ def _same_rows(one: Ran, other: Ran) -> bool:
         return False
     for x, y in zip(tensor_leaves(one.output), tensor_leaves(other.output), strict=True):
         left, right = numerics.real(x).double().nan_to_num(), numerics.real(y).double().nan_to_num()
-        spread = numerics.rms(right - right.mean()) if right.numel() else 0.0
+        spread = deviations.rms(right - right.mean()) if right.numel() else 0.0
         rounding = 8 * torch.finfo(y.dtype).eps if y.dtype.is_floating_point else 0.0
         if (
-            spread > rounding * numerics.rms(right)
-            and numerics.rms(left - right) > MAX_OF_SPREAD * spread
+            spread > rounding * deviations.rms(right)
+            and deviations.rms(left - right) > MAX_OF_SPREAD * spread
         ):
             return False
     return True
@@ -264,7 +265,7 @@ def alike(a: Any, b: Any) -> bool:
         if x.shape != y.shape:
             return False
         left, right = numerics.real(x).double().nan_to_num(), numerics.real(y).double().nan_to_num()
-        if numerics.relative_error(left, right) > 1e-3:
+        if deviations.relative_error(left, right) > 1e-3:
             return False
     return True
 

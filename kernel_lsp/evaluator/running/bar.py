@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator.callees import Callee
-from kernel_lsp.evaluator.judging import numerics
+from kernel_lsp.evaluator.deviations import FACTOR, FLOORS, relative_error
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 MARGIN = 1.25
@@ -59,10 +59,7 @@ class ExpectedResult:
                 continue  # whole numbers are compared by the judge
             if limit is None and not _near(one, expected):
                 return "its values are far from the original's"
-            if (
-                limit is not None
-                and not (error := numerics.relative_error(one, limit[0])) <= limit[1]
-            ):
+            if limit is not None and not (error := relative_error(one, limit[0])) <= limit[1]:
                 return (
                     f"its values are far from the original's: error {error:.2g}, {limit[1]:.2g} "
                     f"at most"
@@ -95,12 +92,12 @@ def _limit(
     """(truth, error at most); None where it is not known."""
     if truth.shape != output.shape or truth.dtype != torch.float64 or not truth.isfinite().all():
         return None
-    floor = numerics.FLOORS.get(output.dtype)
-    noise = max(numerics.relative_error(output, truth), numerics.relative_error(moved, truth))
+    floor = FLOORS.get(output.dtype)
+    noise = max(relative_error(output, truth), relative_error(moved, truth))
     if floor is None or not noise < FAR:  # chance, or a program that float64 takes elsewhere
         return None
     eps = torch.finfo(output.dtype).eps
-    return truth, MARGIN * (numerics.FACTOR * noise + floor * eps)
+    return truth, MARGIN * (FACTOR * noise + floor * eps)
 
 
 def _near(found: torch.Tensor, expected: torch.Tensor) -> bool:

@@ -30,7 +30,7 @@ from kernel_lsp.evaluator import EvaluationRequest
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
 from tests.helpers.cluster_workers import noting
 from tests.helpers.ray_nodes import kill_node, raylet
-from trainer.data.records import TurnOutcome, TurnStatus
+from trainer.records import TurnOutcome, TurnStatus
 from trainer.rollouts import judging
 from trainer.rollouts.judge import Case
 

@@ -16,7 +16,7 @@ import torch
 from kernel_lsp.cluster import connection
 from tests.helpers.ray_nodes import kill_node, raylet
 from tests.unit.trainer.test_trainer_runs import losses_of, recipe
-from trainer.algorithms import checkpoints
+from trainer.training import checkpoints
 
 pytestmark = [
     pytest.mark.torch,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from kernel_lsp.evaluator import deviations  # noqa: E402
 from kernel_lsp.evaluator.judging import narrow, numerics  # noqa: E402
 from kernel_lsp.evaluator.judging.drawing import draw  # noqa: E402
 from kernel_lsp.evaluator.judging.oracle import Reference  # noqa: E402
@@ -223,7 +224,7 @@ def test_the_bias_before_a_norm_is_seen_to_have_no_gradient_and_the_weight_is_no
     again = reference.gradients_wide(trial, cotangents, last_bit=True)
     assert oracle is not None and again is not None
     differ = {
-        name: numerics.relative_error(again[name], one)
+        name: deviations.relative_error(again[name], one)
         for name, one in oracle.items()
         if one is not None
     }

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from kernel_lsp.evaluator import deviations  # noqa: E402
 from kernel_lsp.evaluator.judging import numerics  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -18,13 +19,13 @@ def exact(*values: float) -> "torch.Tensor":
 
 def test_the_error_is_the_rms_of_the_difference_over_the_rms_of_the_oracle() -> None:
     oracle = torch.tensor([3.0, 4.0], dtype=torch.float64)  # RMS = sqrt(12.5)
-    assert numerics.relative_error(torch.tensor([3.0, 9.0]), oracle) == pytest.approx(1.0)
+    assert deviations.relative_error(torch.tensor([3.0, 9.0]), oracle) == pytest.approx(1.0)
 
 
 def test_a_zero_oracle_accepts_only_zero() -> None:
     zero = torch.zeros(3, dtype=torch.float64)
-    assert numerics.relative_error(torch.zeros(3), zero) == 0.0
-    assert numerics.relative_error(torch.tensor([0.0, 0.0, 1e-30]), zero) == float("inf")
+    assert deviations.relative_error(torch.zeros(3), zero) == 0.0
+    assert deviations.relative_error(torch.tensor([0.0, 0.0, 1e-30]), zero) == float("inf")
 
 
 def test_the_tolerance_is_twice_the_noise_plus_sixteen_eps() -> None:
@@ -164,7 +165,7 @@ def test_pieces_of_a_large_result_are_judged_as_the_whole(
     if special:
         reference[0, 0] = candidate[0, 0] = float("inf")
     whole = numerics.compare(candidate, reference, oracle)
-    monkeypatch.setattr(numerics, "PIECE", 5000)
+    monkeypatch.setattr(deviations, "PIECE", 5000)
     parts = numerics.compare(candidate, reference, oracle)
     assert (parts.passed, parts.worst) == (whole.passed, whole.worst)
     assert parts.candidate_error == pytest.approx(whole.candidate_error)
@@ -172,7 +173,7 @@ def test_pieces_of_a_large_result_are_judged_as_the_whole(
 
 
 def test_one_wrong_row_in_the_last_piece_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numerics, "PIECE", 5000)
+    monkeypatch.setattr(deviations, "PIECE", 5000)
     oracle = torch.randn(300, 257, dtype=torch.float64)
     reference = oracle.bfloat16()
     candidate = reference.clone()

@@ -22,7 +22,7 @@ from kernel_lsp.journal import migrations, remote
 from kernel_lsp.journal.store import Journal
 from kernel_lsp.journal.tracker import Identity, Offer, Tracker
 from trainer.data import corpora, journals, reading
-from trainer.data.records import Human
+from trainer.records import Human
 
 pytestmark = pytest.mark.skipif(
     programs() is None, reason="no PostgreSQL (scripts/setup installs it)"

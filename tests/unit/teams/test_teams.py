@@ -16,7 +16,7 @@ from file_server import FileServer
 from postgres_server import Postgres, programs
 from typer.testing import CliRunner
 
-from kernel_lsp import skillbook
+from kernel_lsp import membership, skillbook
 from kernel_lsp.commands import team
 from kernel_lsp.errors import TeamError
 from kernel_lsp.interpreter import Probe
@@ -25,7 +25,7 @@ from kernel_lsp.library.usage import UsageStatistics
 from kernel_lsp.models import PolicyStore
 from kernel_lsp.pipeline.known import KnownWinners
 from kernel_lsp.records import Site
-from kernel_lsp.teams import membership, objects, releases, syncing
+from kernel_lsp.teams import objects, releases, syncing
 from kernel_lsp.teams.registry import Registry
 from kernel_lsp.teams.releases import Decision, DecisionKind, OwnerUsage, Release, ReleaseStanding
 from tests.unit.models.test_models import checkpoint

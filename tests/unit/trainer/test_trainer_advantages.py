@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trainer.algorithms import advantages, rollout_credit
 from trainer.algorithms.advantages import ADVANTAGES, AdvantageRow
 from trainer.config import Rl
-from trainer.data.records import Agent
+from trainer.records import Agent
 
 
 def policy(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trainer.algorithms import batches
 from trainer.algorithms.batches import Example
-from trainer.data.records import Tally
+from trainer.records import Tally
 
 pytestmark = pytest.mark.torch
 FREE = Example(prompt=(1, 2, 3), reply=(4, 5), sampled=(-0.5, -0.25), advantage=2.0)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.algorithms import checkpoints
-from trainer.algorithms.checkpoints import CheckpointError, TrainingState
 from trainer.config import ModelConfig, Recipe, Rl
 from trainer.policies import models
+from trainer.training import checkpoints
+from trainer.training.checkpoints import CheckpointError, TrainingState
 
 pytestmark = pytest.mark.torch
 SHAPE = ModelConfig(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.data.records import Tally
+from trainer.records import Tally
 from trainer.tasks import generated, task_suites
 from trainer.tasks.generated import build, check, generate, main, on_meta, with_values
 from trainer.tasks.likeness import Likeness, mark

@@ -26,7 +26,7 @@ from kernel_lsp.journal.store import Journal
 from trainer.data import corpora, reading
 from trainer.data.archives import UNFINISHED
 from trainer.data.reading import CHANGED, REFUSED, TWICE, UNASKED, UNREADABLE, Grant, last
-from trainer.data.records import Agent, Corpus, Human, Trajectory, TrajectorySource, TurnStatus
+from trainer.records import Agent, Corpus, Human, Trajectory, TrajectorySource, TurnStatus
 from trainer.tasks import task_suites
 
 

@@ -20,7 +20,7 @@ from trainer import export
 from trainer.data import corpora, datasets, parquet
 from trainer.data.datasets import DatasetRow, ExampleChoice, gain, quotas, unfit
 from trainer.data.reading import Grant
-from trainer.data.records import (
+from trainer.records import (
     Agent,
     Human,
     ModelTurn,

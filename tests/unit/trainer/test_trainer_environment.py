@@ -35,13 +35,13 @@ from kernel_lsp.records import (
 )
 from tests.unit.pipeline.test_pipeline_workshop import RIGHT, TEXT
 from trainer import config
-from trainer.algorithms import rewards, rows
+from trainer.algorithms import rewards
 from trainer.algorithms.rollout_credit import UNKNOWN
 from trainer.config import Rl
 from trainer.data import archives, corpora
-from trainer.data.records import Agent, Permission, Tally, TurnStatus
+from trainer.records import Agent, Permission, Tally, TurnStatus
 from trainer.rl import train
-from trainer.rollouts import live
+from trainer.rollouts import live, rows
 from trainer.rollouts.environment import Environment, RewardedEpisode, of_model, reply_of
 from trainer.rollouts.generation import Ask, Sampled
 from trainer.rollouts.parents import StoredParent

@@ -24,12 +24,12 @@ from kernel_lsp.records import (
     Workload,
     WorkloadOrigin,
 )
-from trainer import config, evaluate
-from trainer.algorithms import rewards, rollout_credit, rows
+from trainer import config
+from trainer.algorithms import rewards, rollout_credit
 from trainer.config import Rl
 from trainer.data.reading import outcome_of
-from trainer.data.records import Agent, Tally, TurnOutcome, TurnStatus
-from trainer.rollouts import episodes, judging, parents
+from trainer.records import Agent, Tally, TurnOutcome, TurnStatus
+from trainer.rollouts import episodes, held_out, judging, parents, rows
 from trainer.rollouts.generation import Ask, Sampled
 from trainer.rollouts.judge import Case
 from trainer.rollouts.parents import StoredParent
@@ -337,12 +337,12 @@ def test_families_are_on_one_side_of_the_split() -> None:
 
 
 def test_the_rule_tries_defaults_then_one_change_at_a_time() -> None:
-    found = evaluate.rule_speedups(space())
+    found = held_out.rule_speedups(space())
     assert (
-        found == [1.0, 1.25, 2.0] and evaluate.needed_evaluations(space(), found) is None
+        found == [1.0, 1.25, 2.0] and held_out.needed_evaluations(space(), found) is None
     )  # 4x needs two changes
-    assert evaluate.needed_evaluations(space(), [1.0, None, 3.9]) == 3
-    assert evaluate.share(space(), None) == pytest.approx(math.log(1 / 4))
+    assert held_out.needed_evaluations(space(), [1.0, None, 3.9]) == 3
+    assert held_out.share(space(), None) == pytest.approx(math.log(1 / 4))
 
 
 # --- judges ---------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ import pytest
 from kernel_lsp.errors import ConfigError
 from tests.unit.trainer.test_trainer_plans import proposed, task  # noqa: F401
 from trainer.algorithms import batches
-from trainer.data import imitation
-from trainer.policies import exact, models, packed, plan_values
+from trainer.policies import exact, imitation, models, packed, plan_values
 from trainer.policies.packed import QUESTIONS, SKIPPED, TALKS
 from trainer.policies.plan_data import TaskPlans
 

@@ -10,10 +10,10 @@ import torch
 from kernel_lsp.records import Message, Role
 from trainer.algorithms import batches
 from trainer.algorithms.batches import Example
-from trainer.algorithms.training import merge_adapters
 from trainer.config import Lora, ModelConfig, Recipe, Rl
 from trainer.policies import models
 from trainer.rollouts.generation import Ask, LocalSampler, nucleus, tree
+from trainer.training.runs import merge_adapters
 
 pytestmark = pytest.mark.torch
 SHAPE = ModelConfig(

@@ -11,8 +11,9 @@ import pytest
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Step
-from trainer import config, evaluate, planning
-from trainer.data.records import Tally, TurnStatus
+from trainer import config, planning
+from trainer.records import Tally, TurnStatus
+from trainer.rollouts import held_out
 from trainer.rollouts.judge import Case
 
 pytestmark = pytest.mark.torch
@@ -61,8 +62,8 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> config.Recipe:
 def test_a_tables_steps_are_made_and_judged_and_what_cannot_be_made_is_refused(
     recipe: config.Recipe,
 ) -> None:
-    world, _ = evaluate.worlds_of(recipe, Tally())
-    pool = evaluate.pool_of(recipe, world)
+    world, _ = held_out.worlds_of(recipe, Tally())
+    pool = held_out.pool_of(recipe, world)
     (space,) = world.spaces.values()
     elsewhere = (Step(skill="fused-pointwise", site="nowhere"),)
     cases = [Case(task="steps", steps=steps) for steps in (space.at((0,)), elsewhere, ())]
@@ -89,7 +90,7 @@ def test_recipes_whose_pool_has_nothing_to_run_are_refused(
 ) -> None:
     (tmp_path / "tasks" / "steps.py").rename(tmp_path / "tasks" / "other.py")
     with pytest.raises(ConfigError, match="lacks 1 of 1 tasks, such as steps"):
-        evaluate.pool_of(recipe, evaluate.worlds_of(recipe, Tally())[0])
+        held_out.pool_of(recipe, held_out.worlds_of(recipe, Tally())[0])
     path = tmp_path / "recipe.toml"
     for table, words in (
         ('pool = "cluster"\naddress = "auto"', 'judging.pool is "cluster", which runs programs'),

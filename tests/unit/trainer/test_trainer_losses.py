@@ -7,7 +7,7 @@ import torch
 
 from trainer.algorithms import advantages, losses
 from trainer.algorithms.advantages import AdvantageRow
-from trainer.data.records import Agent
+from trainer.records import Agent
 
 pytestmark = pytest.mark.torch
 MASK = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])

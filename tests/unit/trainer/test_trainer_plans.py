@@ -18,12 +18,13 @@ from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site, Step
 from kernel_lsp.rewrite.engine import EngineSession
 from trainer.config import Rl
-from trainer.data import imitation
+from trainer.data import tables
 from trainer.data.reading import Grant
-from trainer.data.records import Tally, TurnStatus
-from trainer.policies import lines, plan_data, plan_values, ranking, rounds
+from trainer.policies import imitation, lines, plan_data, plan_values, ranking
 from trainer.policies.plan_data import TaskPlans
-from trainer.tasks import candidates, tables, task_suites
+from trainer.records import Tally, TurnStatus
+from trainer.rollouts import rounds
+from trainer.tasks import candidates, task_suites
 from trainer.tasks.candidates import Plans
 from trainer.tasks.task_suites import digest
 

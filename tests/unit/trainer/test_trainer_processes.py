@@ -18,7 +18,7 @@ import torch
 from tests.helpers import trainer_ranks
 from tests.unit.trainer.test_trainer_runs import one_thread, recipe  # noqa: F401
 from trainer import config
-from trainer.algorithms import checkpoints
+from trainer.training import checkpoints
 
 pytestmark = pytest.mark.torch
 CHILD = Path(__file__).parents[2] / "helpers" / "trainer_ranks.py"

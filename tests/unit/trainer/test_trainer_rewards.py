@@ -9,7 +9,7 @@ from kernel_lsp.records import EvalStatus, Evaluation, Interval
 from trainer.algorithms import rewards
 from trainer.algorithms.rewards import JudgedTurn, RewardedRollout
 from trainer.data.reading import outcome_of
-from trainer.data.records import Agent, Human, ModelTurn, TurnOutcome, TurnStatus
+from trainer.records import Agent, Human, ModelTurn, TurnOutcome, TurnStatus
 
 FAILED = JudgedTurn(correct=False)
 GOOD = JudgedTurn(

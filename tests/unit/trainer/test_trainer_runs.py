@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import torch
 
+from kernel_lsp import membership
 from kernel_lsp.errors import ConfigError
-from kernel_lsp.teams import membership
-from trainer import config, evaluate, rl, sft
-from trainer.algorithms import batches, checkpoints, training
-from trainer.data import forgetting, sources
-from trainer.data.records import Tally
+from trainer import config, evaluate, rl, sft, sources
+from trainer.algorithms import batches
+from trainer.data import forgetting
+from trainer.records import Tally
+from trainer.rollouts import held_out
+from trainer.training import checkpoints
+from trainer.training import runs as training
 
 pytestmark = pytest.mark.torch
 CHILD = Path(__file__).parents[2] / "helpers" / "trainer_child.py"
@@ -239,7 +242,7 @@ def test_talks_are_rows_that_know_what_was_offered(tmp_path: Path) -> None:
 def test_a_step_whose_loss_is_not_finite_leaves_the_weights_as_they_are(tmp_path: Path) -> None:
     told = config.load(recipe(tmp_path))
     assert told.sft is not None
-    world, _ = evaluate.worlds_of(told, Tally())
+    world, _ = held_out.worlds_of(told, Tally())
     model, tokenizer = training_model(told, world)
     run = training.TrainingRun(recipe=told, kind="sft", model=model, tokenizer=tokenizer, steps=3)
     rows = list(sources.demonstrations(world, tokenizer))[:4]
@@ -263,7 +266,7 @@ def test_how_a_step_is_cut_changes_nothing(tmp_path: Path) -> None:
     """The same rows in one part and in many: gradients agree up to rounding."""
     told = config.load(recipe(tmp_path))
     assert told.sft is not None
-    world, _ = evaluate.worlds_of(told, Tally())
+    world, _ = held_out.worlds_of(told, Tally())
     found = []
     for tokens in (100_000, 300):
         model, tokenizer = training_model(told, world)

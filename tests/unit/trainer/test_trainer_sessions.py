@@ -24,11 +24,12 @@ from kernel_lsp.records import (
     Site,
     SourceEdit,
 )
+from trainer import sources
 from trainer.config import ModelConfig, Recipe, Sft
-from trainer.data import corpora, datasets, journals, parquet, sources
+from trainer.data import corpora, datasets, journals, parquet
 from trainer.data.datasets import ExampleChoice
 from trainer.data.reading import Grant
-from trainer.data.records import Corpus, Human, Tally, TurnStatus
+from trainer.records import Corpus, Human, Tally, TurnStatus
 from trainer.rollouts.worlds import TableWorld
 from trainer.tasks import spaces
 from trainer.tasks.task_suites import DataPart

@@ -10,11 +10,13 @@ import torch
 import transformers
 
 from tests.unit.trainer.test_trainer_runs import losses_of, one_thread, recipe  # noqa: F401
-from trainer import config, evaluate, rl, sft, starting
-from trainer.algorithms import checkpoints, training
-from trainer.algorithms.checkpoints import CheckpointError
-from trainer.data.records import Tally
+from trainer import config, rl, sft, starting
 from trainer.policies import models
+from trainer.records import Tally
+from trainer.rollouts import held_out
+from trainer.training import checkpoints
+from trainer.training import runs as training
+from trainer.training.checkpoints import CheckpointError
 
 pytestmark = pytest.mark.torch
 LORA = '[lora]\nrank = 4\nalpha = 8.0\ntargets = ["q_proj", "down_proj"]\n'
@@ -30,7 +32,7 @@ def supervised(path: Path, *tables: str) -> config.Recipe:
 
 
 def first_weights(told: config.Recipe) -> dict[str, torch.Tensor]:
-    world, _ = evaluate.worlds_of(told, Tally())
+    world, _ = held_out.worlds_of(told, Tally())
     model, _ = models.load(told, world.texts())
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 

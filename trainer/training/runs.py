@@ -28,11 +28,12 @@ from torch import Tensor
 from torch.distributed.checkpoint import state_dict as distributed
 
 from kernel_lsp.files import replace_file
-from trainer.algorithms import batches, checkpoints, tickets
+from trainer.algorithms import batches
 from trainer.algorithms.batches import Batch, Example
-from trainer.algorithms.checkpoints import CheckpointError
 from trainer.config import Hardware, Optimizer, Recipe
 from trainer.policies.models import Scorer
+from trainer.training import checkpoints, tickets
+from trainer.training.checkpoints import CheckpointError
 
 FULL = distributed.StateDictOptions(full_state_dict=True, cpu_offload=True)
 CURVE = "curve.jsonl"

@@ -18,13 +18,12 @@ from statistics import fmean
 from kernel_lsp.agents.prompt_encoding import Dialog
 from trainer.algorithms import advantages, rewards
 from trainer.algorithms.advantages import AdvantageRow
-from trainer.algorithms.batches import Example
+from trainer.algorithms.batches import Example, dialog_example
 from trainer.algorithms.rollout_credit import Learned, geometric, reward, weigh_rows
 from trainer.config import Rl
-from trainer.data.records import Agent, ModelTurn, Tally, TurnStatus
-from trainer.data.sources import dialog_example
 from trainer.policies.lines import Line, LineWriter
 from trainer.policies.plan_data import MeasuredPlan, TaskPlans
+from trainer.records import Agent, ModelTurn, Tally, TurnStatus
 from trainer.rollouts.episodes import NULL, seed_of
 
 

@@ -17,7 +17,7 @@ from trainer.algorithms.advantages import AdvantageRow
 from trainer.algorithms.batches import Example
 from trainer.algorithms.rollout_credit import Learned, geometric, reward, weigh_rows
 from trainer.config import Rl
-from trainer.data.records import Agent, ModelTurn, Tally, TurnStatus
+from trainer.records import Agent, ModelTurn, Tally, TurnStatus
 from trainer.rollouts.episodes import Episodes, Rollout, speedup
 from trainer.rollouts.generation import Sampled
 

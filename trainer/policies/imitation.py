@@ -15,8 +15,7 @@ import random
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from trainer.algorithms.batches import Example
-from trainer.data.sources import dialog_example
+from trainer.algorithms.batches import Example, dialog_example
 from trainer.policies.plan_data import MeasuredPlan, TaskPlans, encode_plan, shuffle_sites
 from trainer.policies.plan_dialogs import NEAR
 

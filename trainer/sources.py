@@ -10,7 +10,6 @@ counted with its reason. Not covered: which turns are good examples (datasets.py
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +22,11 @@ from kernel_lsp.agents.backbones import chat
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Interval, Message, Prompt, Role, Structured, ToolSchema
 from trainer.algorithms import rewards
-from trainer.algorithms.batches import Example
+from trainer.algorithms.batches import Example, dialog_example
 from trainer.config import Recipe, Sft
 from trainer.data.forgetting import FORGOTTEN, forgotten_contributors
-from trainer.data.records import Agent, Human, ModelTurn, Tally, TurnOutcome, TurnStatus
 from trainer.policies import models
+from trainer.records import Agent, Human, ModelTurn, Tally, TurnOutcome, TurnStatus
 from trainer.rollouts.worlds import TableWorld, apply_call, select_call
 
 GOOD, BAD = (Human.KEPT, Human.ACCEPTED), (Human.REVERTED, Human.DISMISSED, Human.CHANGED)
@@ -116,33 +115,6 @@ def dialog_examples(path: Path, tally: Tally) -> Iterator[Example]:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             tally.skip(BROKEN, f"{path.name}:{number + 1}: {error}")
-
-
-def dialog_example(
-    tokens: Sequence[int],
-    said: Sequence[bool],
-    offered: Sequence[Sequence[int]],
-    advantages: Sequence[float] | None = None,
-    **more: Any,
-) -> Example:
-    """A `compact.Sample` as an example. Raises ValueError when its parts do not fit together."""
-    if not len(tokens) == len(said) == len(offered) or not tokens or said[0]:
-        raise ValueError("tokens, said and offered are not aligned, or the first word was said")
-    for token, mine, among in zip(tokens, said, offered, strict=True):
-        if mine and (token not in among or len(among) < 2):
-            raise ValueError(f"token {token} was said and is not among several that were offered")
-    if advantages is not None and len(advantages) != sum(said):
-        raise ValueError(f"{len(advantages)} advantages for {sum(said)} words that were said")
-    if advantages is not None and not all(map(math.isfinite, advantages)):
-        raise ValueError("an advantage is not finite")
-    held = [tuple(o) if s else (t,) for t, s, o in zip(tokens, said, offered, strict=True)]
-    return Example(
-        prompt=(tokens[0],),
-        reply=tuple(tokens[1:]),
-        allowed=tuple(held[1:]),
-        advantages=None if advantages is None else tuple(advantages),
-        **more,
-    )
 
 
 # --- exported turns -------------------------------------------------------------------------------

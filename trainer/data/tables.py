@@ -20,7 +20,7 @@ from kernel_lsp.agents.tools import APPLY
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Interval, Json, Step, ToolCall
 from trainer.data.reading import CHANGED, UNREADABLE, Grant
-from trainer.data.records import (
+from trainer.records import (
     Agent,
     ModelTurn,
     Permission,
@@ -66,7 +66,7 @@ def _load(path: Path) -> Json:
         return {**table, "name": path.name, "tasks": dict(table["tasks"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} is no table of evaluations: {error!r}", "see trainer/tasks/tables.py"
+            f"{path} is no table of evaluations: {error!r}", "see trainer/data/tables.py"
         ) from error
 
 

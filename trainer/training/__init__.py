@@ -1,0 +1,1 @@
+"""One training run: its optimizer steps, its curves, its checkpoints, and who may write them."""
