@@ -24,9 +24,11 @@ from kernel_lsp.evaluator.circumstances import (
 )
 from kernel_lsp.evaluator.judging import inputs, needs, numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, TrialInputs
+from kernel_lsp.evaluator.judging.variations import Group
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves, with_arithmetic
 
+INDICES = (torch.int32, torch.int64)
 MAX_OF_SPREAD = 0.05
 """Rounding in another order stays far below, other numbers of the same kind make 1.4 of it."""
 
@@ -121,7 +123,9 @@ def _resize(reference: Reference, trial: TrialInputs, first: Ran, without: Colle
     taken: set[tuple[int, int]] = set()
     for group in asked:
         sizes = [
-            n for n in variations.other_sizes(trial["arguments"], group) if _fits(reference, n)
+            n
+            for n in variations.other_sizes(trial["arguments"], group)
+            if _fits(reference, n) and not _is_indexed_beyond(reference, trial, group, n)
         ]
         label = f"another size of {len(group)} dimensions"
         if taken & set(group) or not sizes or label in without:
@@ -137,6 +141,22 @@ def _resize(reference: Reference, trial: TrialInputs, first: Ran, without: Colle
 def _fits(reference: Reference, size: int) -> bool:
     """Nothing is left of an empty tensor that a GPU could be asked about."""
     return size > 0 or reference.device.name != "cuda"
+
+
+def _is_indexed_beyond(reference: Reference, trial: TrialInputs, group: Group, size: int) -> bool:
+    """Whether integers among inputs and buffers may be indices of a dimension that ends before
+    them when it is smaller. A GPU answers such an index with an assertion, after which the judge
+    cannot go on; whether one was drawn is chance, so twice the largest counts."""
+    if reference.device.name != "cuda":
+        return False
+    arguments = tensor_leaves(trial["arguments"])
+    now = arguments[group[0][0]].shape[group[0][1]]
+    largest = [
+        int(tensor.abs().max())
+        for tensor in (*arguments, *trial["state"].values())
+        if tensor.numel() and tensor.dtype in INDICES
+    ]
+    return size < now and any(size <= 2 * index and index < now for index in largest)
 
 
 def _insensitive(reference: Reference, first: Ran, other: TrialInputs) -> list[int]:

@@ -1,10 +1,13 @@
 """Trials that are drawn on the device are the same trials: values, strides, gradients."""
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator.judging import planning  # noqa: E402
+from kernel_lsp.evaluator.judging import study as judging_study  # noqa: E402
 from kernel_lsp.evaluator.judging.oracle import Reference  # noqa: E402
 from kernel_lsp.evaluator.judging.session import draw  # noqa: E402
 from kernel_lsp.evaluator.judging.study import study  # noqa: E402
@@ -133,3 +136,31 @@ def test_other_layouts_are_asked_only_where_a_reference_follows_strides(
     plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
     study(made, draw(made, 0, plain), draw(made, 1, plain))
     assert made.layouts == layouts
+
+
+LOOKUP = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, ids, table):
+        return torch.nn.functional.embedding(ids, table)
+
+def get_inputs():
+    return [torch.randint(60, (12,)), torch.randn(64, 6)]
+"""
+
+
+def test_a_table_is_asked_about_on_a_gpu_with_every_row_that_an_index_may_mean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of its 64 rows and 6 columns; a CPU refuses an index beyond by an exception."""
+    asked = reference(LOOKUP)
+    trial = draw(asked, 7, planning.plain("as_given") | {"number": 0})
+    rows, columns = ((1, 0),), ((1, 1),)
+    assert not judging_study._is_indexed_beyond(asked, trial, rows, 3)
+    monkeypatch.setattr(asked, "device", SimpleNamespace(name="cuda"))
+    refused = [
+        n for n in (1, 61, 63, 65) if judging_study._is_indexed_beyond(asked, trial, rows, n)
+    ]
+    assert refused == [1, 61, 63]
+    assert not judging_study._is_indexed_beyond(asked, trial, columns, 1)
