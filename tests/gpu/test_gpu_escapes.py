@@ -57,19 +57,30 @@ def found(request: pytest.FixtureRequest) -> Iterator[world.World]:
         staying.wait(20)
 
 
+def asked(
+    found: world.World, case: cases.Case, without: tuple[str, ...]
+) -> tuple[bool, dict[str, object]]:
+    """Whether it got out and what it said. A child for each case: under Landlock the driver refuses
+    what a confined process has forked, whose thread it cannot name through /proc."""
+    got_out, layers, results = world.escaped(found, [case], without=without, limits=LIMITS)
+    result = results[case.name]
+    print(os.geteuid(), found.who, layers, case.name, json.dumps(result)[:300])
+    return case.name in got_out, result
+
+
 @pytest.mark.parametrize(
     "without", [(), ("namespaces",), ("landlock",)], ids=lambda off: "-".join(off) or "all"
 )
 def test_nothing_of_another_process_is_taken_from_a_gpu(
     without: tuple[str, ...], found: world.World
 ) -> None:
-    got_out, layers, results = world.escaped(found, cases.GPU_CASES, without=without, limits=LIMITS)
-    print(os.geteuid(), found.who, layers, json.dumps(results, indent=1))
-    assert OWN.name in got_out, results[OWN.name]
-    assert got_out == {OWN.name}
+    can_compute, result = asked(found, OWN, without)
+    assert can_compute, result
+    got_out = {case.name for case in ATTACKS if asked(found, case, without)[0]}
+    assert got_out <= {case.name for case in ATTACKS if case.remains}
 
 
 def test_shared_memory_is_opened_where_nothing_confines(found: world.World) -> None:
     (shown,) = [case for case in ATTACKS if case.shown]
-    got_out, _, results = world.escaped(found, [shown], without=shown.off, limits=LIMITS)
-    assert got_out == {shown.name}, results
+    got_out, result = asked(found, shown, shown.off)
+    assert got_out, result

@@ -1,4 +1,5 @@
-"""Run as a program: many cases of the corpus in one confined child, each in a fork of its own.
+"""Run as a program: many cases of the corpus in one confined child, each in a fork of its own; one
+alone in the child itself, which CUDA's driver asks for.
 
 Standard input: one JSON object (see world.run). Standard output: one JSON object, case -> what came of it.
 ``forked`` confines itself as a zygote's child does, with layers switched off; ``launch`` goes through the entry,
@@ -123,6 +124,9 @@ def results(asked: dict) -> dict:
     for number, case in enumerate(asked["cases"]):
         folder = os.path.join(asked["order"]["scratch"], f"{asked['run']}-{number}")
         os.mkdir(folder)
+        if len(asked["cases"]) == 1:
+            found[case["name"]] = tried(case, folder, asked["world"])
+            break
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -142,7 +146,16 @@ def results(asked: dict) -> dict:
 
 
 def attempt(case: dict, folder: str, world: dict, writing: int) -> None:
-    said, begun = {"error": "", "errno": None, "found": ""}, os.getpid()
+    begun = os.getpid()
+    said = tried(case, folder, world)
+    if os.getpid() == begun:  # not in a fork that it has made
+        os.write(writing, json.dumps(said).encode() + b"\n")
+    os._exit(0)
+
+
+def tried(case: dict, folder: str, world: dict) -> dict:
+    """What came of it."""
+    said = {"error": "", "errno": None, "found": ""}
     signal.alarm(LIMIT_S)
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -165,9 +178,7 @@ def attempt(case: dict, folder: str, world: dict, writing: int) -> None:
     except BaseException as error:
         said["error"] = f"{type(error).__name__}: {error}"[:200]
         said["errno"] = getattr(error, "errno", None)
-    if os.getpid() == begun:  # not in a fork that it has made
-        os.write(writing, json.dumps(said).encode() + b"\n")
-    os._exit(0)
+    return said
 
 
 if __name__ == "__main__":
