@@ -192,7 +192,7 @@ def _problems(recipe: Recipe, shape: ModelConfig, kind: str, tokens: int) -> Ite
     data = recipe.sft.data or world if kind == "sft" and recipe.sft else world
     yield from placement.problems(recipe)
     if recipe.cluster is not None and importlib.util.find_spec("ray") is None:
-        yield "[cluster] is Ray, which is not installed: pip install 'kernel-lsp[cluster]'"
+        yield "[cluster] is Ray, which is not installed: pip install ray"
     if kind == "rl":
         yield from _judging(recipe)
     for pattern in data:
@@ -207,7 +207,7 @@ def _judging(recipe: Recipe) -> Iterator[str]:
     if settings.tasks is not None and not Path(recipe.folder, settings.tasks).is_dir():
         yield f"judging.tasks: {settings.tasks} is no folder"
     if settings.pool == "cluster" and importlib.util.find_spec("ray") is None:
-        yield "judging.pool is cluster, and ray is not installed: pip install 'kernel-lsp[cluster]'"
+        yield "judging.pool is cluster, and ray is not installed: pip install ray"
 
 
 def show(recipe: Recipe, kind: str) -> int:

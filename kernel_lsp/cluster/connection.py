@@ -174,7 +174,7 @@ def library() -> Any:
     except ImportError as error:
         raise ClusterError(
             f"{sys.executable} has no ray: {error}",
-            "pip install 'kernel-lsp[cluster]', on every node",
+            "pip install ray, the same version on every node",
         ) from error
     return ray
 

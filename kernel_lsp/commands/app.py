@@ -53,6 +53,7 @@ def application(names: Iterable[str]) -> typer.Typer:
         name="kernel-lsp",
         help="Measured, checked rewrites of PyTorch and Triton code: in your editor, and here.",
         no_args_is_help=True,
+        rich_markup_mode="markdown",
         pretty_exceptions_show_locals=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -10,6 +10,7 @@ import typer
 
 from kernel_lsp.cluster import Cluster
 from kernel_lsp.commands import console, rows, searching, suites
+from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pipeline import Pipeline
@@ -22,6 +23,7 @@ BESIDE = (
 )  # fmt: skip
 
 
+@with_loudness
 def bench(
     paths: list[Path] = typer.Argument(
         ...,

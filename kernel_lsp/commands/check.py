@@ -23,6 +23,7 @@ from kernel_lsp.checker import (
     fixing,
 )
 from kernel_lsp.commands import console
+from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.presenter import reports, services
@@ -54,6 +55,7 @@ class Level(StrEnum):
 ORDER = list(Level)
 
 
+@with_loudness
 def check(
     paths: list[Path] = typer.Argument(
         ..., help="Files, notebooks and folders; - for standard input."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -36,6 +37,7 @@ from kernel_lsp.records import Progress
 
 T = TypeVar("T")
 EXIT_OK, EXIT_NO, EXIT_CANNOT = 0, 1, 2
+_verbose = False
 SPEED_S = 3600.0
 """What the time left is estimated from: one task of a suite may take minutes."""
 
@@ -61,7 +63,9 @@ class _Plain(RenderHook):
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-for console in (out, err):
+"""Progress and notices: `volume` can switch it off."""
+failures = Console(stderr=True, highlight=False)
+for console in (out, err, failures):
     console.push_render_hook(_Plain())
 
 
@@ -77,9 +81,9 @@ def print_json(**content: Any) -> None:
 
 def fail(error: KernelLspError) -> NoReturn:
     """Cause and way out on standard error; exit 2."""
-    err.print(f"[bold red]error[/] {_escape(error.cause)}")
+    failures.print(f"[bold red]error[/] {_escape(error.cause)}")
     if error.remedy:
-        err.print(f"      {_escape(error.remedy)}")
+        failures.print(f"      {_escape(error.remedy)}", soft_wrap=True)
     raise typer.Exit(EXIT_CANNOT)
 
 
@@ -123,9 +127,27 @@ def refusal(settings: Settings, folder: Path) -> str | None:
 
 
 @contextmanager
+def volume(*, quiet: bool, verbose: bool) -> Iterator[None]:
+    """Inside the block progress and notices are left out, or each step is a line of its own."""
+    global _verbose
+    before = err.quiet, _verbose
+    err.quiet, _verbose = quiet, verbose
+    try:
+        yield
+    finally:
+        err.quiet, _verbose = before
+
+
+@contextmanager
 def progress(title: str, *, lines: bool = True) -> Iterator[Callable[[Progress], None]]:
     """A bar on standard error when it is a terminal, with the time left where the total is known;
     else one line per step, unless the command writes its own."""
+    if _verbose:
+        begun = time.monotonic()
+        yield lambda step: err.print(
+            f"{time.monotonic() - begun:8.2f} s  {title}: {_escape(step.message)}", soft_wrap=True
+        )
+        return
     if not err.is_terminal:
         yield lambda step: err.print(f"{title}: {_escape(step.message)}") if lines else None
         return

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from kernel_lsp import __version__, interpreter, scratch, skillbook
 from kernel_lsp.agents.backbones import probing
@@ -57,7 +57,8 @@ def doctor(
     if as_json:
         console.print_json(version=__version__, findings=findings)
     else:
-        table = Table("", "part", "found", "what to do", title=f"kernel-lsp {__version__}")
+        found, remedy = (Column(name, overflow="fold") for name in ("found", "what to do"))
+        table = Table("", "part", found, remedy, title=f"kernel-lsp {__version__}")
         for item in findings:
             table.add_row(
                 "[green]ok[/]" if item.ok else "[yellow]--[/]",

@@ -10,6 +10,7 @@ import typer
 
 from kernel_lsp import guarding, interpreter, signatures
 from kernel_lsp.commands import console, keys
+from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.errors import EvaluationError, KernelLspError, SignatureError, Unsigned
 from kernel_lsp.evaluator import COMPILED, open_gate
 from kernel_lsp.evaluator.evidence import PATIENCE
@@ -36,6 +37,7 @@ class GuardFormat(StrEnum):
     SARIF = "sarif"
 
 
+@with_loudness
 def guard(
     path: Path = typer.Argument(
         Path(), help="A repository, a folder of it, or one file.", exists=True

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
+from rich.console import Group, RenderableType
 from rich.syntax import Syntax
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from kernel_lsp import analysis, workloads
 from kernel_lsp.commands import console, guard, journaling, programs, searching
+from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import (
@@ -41,6 +45,8 @@ from kernel_lsp.records import (
 from kernel_lsp.rewrite import edit
 from kernel_lsp.snapshots.store import recordings
 
+MIN_TABLE_COLUMNS = 110
+"""Of a terminal, for a proposal's numbers on one line."""
 CANCELLED = (
     "cancelled; what was tried is kept: the same command goes on from there, --fresh begins anew"
 )
@@ -53,6 +59,7 @@ class Request:
     qualname: str
 
 
+@with_loudness
 def optimize(
     words: list[str] = typer.Argument(
         ...,
@@ -178,7 +185,7 @@ def _require_plots(path: Path | None) -> None:
     if path is not None and charts.bars({"x": 1}, {}) is None:
         console.fail(
             KernelLspError(
-                "plots need matplotlib", "install it with: pip install kernel-lsp[report]"
+                "plots need matplotlib", f"install it: {sys.executable} -m pip install matplotlib"
             )
         )
 
@@ -425,7 +432,10 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             diff = cards.unified_diff(
                 request.source.text, _after(request, outcome.best), request.path.name
             )
-            console.out.print(Syntax(diff, "diff", background_color="default"))
+            if console.out.is_terminal:
+                console.out.print(Syntax(diff, "diff", background_color="default", word_wrap=True))
+            else:
+                console.write(diff)  # a patch: no line is cut or wrapped
             if outcome.best.evidence:
                 console.out.print(
                     f"evidence: {outcome.best.evidence}", markup=False, soft_wrap=True
@@ -436,32 +446,43 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             )
 
 
-def _table(proposals: tuple[Proposal, ...]) -> Table:
-    table = Table(
-        "verdict",
-        "rewrite",
-        "now",
-        "torch.compile",
-        "candidate",
-        "speedup (99 % interval)",
-        "error / eager's",
-    )
+def _table(proposals: tuple[Proposal, ...]) -> RenderableType:
+    """A row for each; where there is no room for the numbers of one, a block for each."""
+    names = ["now", "torch.compile", "candidate", "speedup (99 % interval)", "error / eager's"]
+    if console.out.width < MIN_TABLE_COLUMNS:
+        return Group(*(_block(proposal, names) for proposal in proposals))
+    columns = (Column(name, min_width=len(name)) for name in names)
+    table = Table("verdict", "rewrite", *columns)
     for proposal in proposals:
-        evaluation = proposal.evaluation
-        times = {timing.provider: timing.median_ms for timing in evaluation.timings}
-        color = {"faster": "green", "correct": "yellow", "rejected": "red"}.get(
-            proposal.verdict.value, "white"
-        )
-        table.add_row(
-            f"[{color}]{proposal.verdict.value}[/]",
-            proposal.candidate.summary,
-            _milliseconds(times.get(evaluation.baseline or "")),
-            _milliseconds(times.get(COMPILE)),
-            _milliseconds(times.get("candidate")),
-            cards.spread(evaluation.speedup) if evaluation.speedup else evaluation.detail[:60],
-            _error(evaluation.numerics),
-        )
+        table.add_row(_verdict(proposal), Text(proposal.candidate.summary), *_numbers(proposal))
     return table
+
+
+def _block(proposal: Proposal, names: list[str]) -> Table:
+    block = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
+    block.add_row(_verdict(proposal), Text(proposal.candidate.summary))
+    for name, number in zip(names, _numbers(proposal), strict=True):
+        if number.plain:
+            block.add_row(f"  {name}", number)
+    return block
+
+
+def _verdict(proposal: Proposal) -> str:
+    colors = {Verdict.FASTER: "green", Verdict.CORRECT: "yellow", Verdict.REJECTED: "red"}
+    return f"[{colors.get(proposal.verdict, 'white')}]{proposal.verdict.value}[/]"
+
+
+def _numbers(proposal: Proposal) -> list[Text]:
+    evaluation = proposal.evaluation
+    times = {timing.provider: timing.median_ms for timing in evaluation.timings}
+    numbers = [
+        _milliseconds(times.get(evaluation.baseline or "")),
+        _milliseconds(times.get(COMPILE)),
+        _milliseconds(times.get("candidate")),
+        cards.spread(evaluation.speedup) if evaluation.speedup else evaluation.detail[:60],
+        _error(evaluation.numerics),
+    ]
+    return [Text(number) for number in numbers]
 
 
 def _milliseconds(value: float | None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from kernel_lsp.commands import console
+from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.programs import recording
@@ -16,12 +17,13 @@ SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 SHOWN = 8
 
 
+@with_loudness
 def record(
     command: list[str] = typer.Argument(
         ..., metavar="-- COMMAND…", help="The program, as in a shell."
     ),
     out: Path | None = typer.Option(
-        None, dir_okay=False, help="Where to write; default: .kernel-lsp/<program>.recorded.toml"
+        None, dir_okay=False, help="Where to write; default: .kernel-lsp/PROGRAM.recorded.toml"
     ),
     root: Path | None = typer.Option(
         None, file_okay=False, exists=True, help="Whose code is recorded; default: this workspace."

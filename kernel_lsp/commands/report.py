@@ -11,6 +11,7 @@ import typer
 
 from kernel_lsp import __version__, config
 from kernel_lsp.commands import console, journaling
+from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.journal import Journal
@@ -27,6 +28,7 @@ CURVE = "curve.jsonl"
 OUT = Path("report.html")
 
 
+@with_loudness
 def report(
     out: Path = typer.Option(OUT, dir_okay=False, help="The page; an existing one is replaced."),
     run: list[Path] | None = typer.Option(

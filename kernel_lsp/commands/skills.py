@@ -9,6 +9,7 @@ import typer
 from kernel_lsp import config, skillbook
 from kernel_lsp.commands import console, searching
 from kernel_lsp.commands.lineage import lineage
+from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError, SkillError
 from kernel_lsp.library import SkillLibrary, store
@@ -123,6 +124,7 @@ app.command()(lineage)
 
 
 @app.command()
+@with_loudness
 def verify(
     names: list[str] | None = typer.Argument(
         None, help="Drafts or learned skills; default: every draft."

@@ -30,6 +30,8 @@ DRY_RUN = typer.Option(
 )
 PYTHON = typer.Option(None, "--python", help="Interpreter with the train extra; default: this one.")
 NEEDED = ("torch", "transformers", "accelerate", "safetensors", "tensorboard", "trainer")
+TRAINING = (*NEEDED[:-1], "pyarrow", "peft", "scipy")
+"""The extra `train` of pyproject.toml by name: kernel-lsp itself may come from a file."""
 MISSING = (
     "import importlib.util, sys; print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) "
     "is None))"
@@ -112,7 +114,7 @@ def command_of(what: str, recipe: Path, dry_run: bool, python: str) -> list[str]
         lacks = f"it lacks {', '.join(tried.stdout.split())}" if not tried.returncode else reason
         raise ConfigError(
             f"{python} cannot run the trainer: {lacks}",
-            "install the extra: pip install 'kernel-lsp[train]'",
+            f"{python} -m pip install {' '.join(TRAINING)}",
         )
     settings = _read(recipe) if what != "evaluate" and not dry_run else {}
     if "cluster" in settings:

@@ -11,6 +11,7 @@ import typer
 
 from kernel_lsp import interpreter
 from kernel_lsp.commands import console
+from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, Gate, Precision, evidence, open_gate, repeat
@@ -39,6 +40,7 @@ class Require(StrEnum):
     CORRECT = "correct"
 
 
+@with_loudness
 def verify(
     context: typer.Context,
     reference: Path | None = typer.Argument(

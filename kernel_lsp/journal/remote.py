@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -212,7 +213,8 @@ def open_engine(url: str) -> Engine:
         ) from error
     except ImportError as error:
         raise JournalError(
-            "PostgreSQL's driver is not installed", "pip install 'kernel-lsp[team]'"
+            "PostgreSQL's driver is not installed",
+            f"{sys.executable} -m pip install 'psycopg[binary]'",
         ) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sys
 import tarfile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -83,7 +84,9 @@ class Objects:
         try:
             import fsspec
         except ImportError as error:
-            raise TeamError("fsspec is not installed", "pip install 'kernel-lsp[team]'") from error
+            raise TeamError(
+                "fsspec is not installed", f"{sys.executable} -m pip install fsspec"
+            ) from error
         self._url = url
         if urlsplit(url).password:
             raise TeamError(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import typer
+import typer.rich_utils
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -59,3 +62,28 @@ def test_a_command_loads_nothing_that_only_others_need() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All commands that are no group, with the words that call them."""
+    if isinstance(command, typer.core.TyperGroup):
+        for name, one in command.commands.items():
+            yield from _leaves(one, (*path, name))
+    else:
+        yield path, command
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [pytest.param(*leaf, id=" ".join(leaf[0])) for leaf in _leaves(get_command(ALL))],
+)
+def test_the_help_shows_every_word_that_was_written(
+    path: tuple[str, ...], command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brackets were taken for a color: `[tool.kernel-lsp]` was missing from the help of check."""
+    monkeypatch.setattr(typer.rich_utils, "MAX_WIDTH", 1000)
+    shown = CliRunner().invoke(ALL, [*path, "--help"]).stdout
+    texts = [command.help, *(getattr(one, "help", None) for one in command.params)]
+    written = [" ".join(part.split()) for text in texts if text for part in text.split("\n\n")]
+    missing = [part for part in written if part.replace("`", "") not in shown]
+    assert not missing
