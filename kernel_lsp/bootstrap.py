@@ -52,6 +52,8 @@ def leave_with_pipe() -> None:
 
 
 def apply_limits(limits: dict[str, int]) -> None:
+    """Limits this process and its children to so much of each resource, by the names of RLIMITS; no
+    core dumps."""
     for name, value in limits.items():
         resource.setrlimit(RLIMITS[name], (value, value))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -32,6 +32,8 @@ class Cache:
         return hashlib.sha256(f"{SCHEMA_VERSION}:{text}".encode()).hexdigest()[:32]
 
     def get(self, key: str) -> Outcome | None:
+        """The outcome that is kept under the key; None where there is none that this version can
+        read."""
         try:
             data = json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
             return wire.from_json(Outcome, data)

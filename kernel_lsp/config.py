@@ -30,6 +30,7 @@ SEVERITIES = ("hint", "information", "warning", "error")
 
 
 def default_data_dir() -> str:
+    """Where this user's data lies when nothing else is set."""
     return platformdirs.user_data_dir("kernel-lsp", appauthor=False)
 
 

@@ -136,6 +136,8 @@ class Consents:
         self._store(folder, {REMOTE: {origin: REFUSED}}, strict=True)
 
     def forget(self, folder: Path | str) -> None:
+        """Takes the answer for the folder back, on disk too. Raises ConfigError where that cannot
+        be written."""
         self._store(folder, None, strict=True)
 
     def _entry(self, folder: Path | str) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def is_wanted(uri: str, text: str) -> bool:
 
 
 def is_too_long(text: str) -> bool:
+    """Whether a text is longer than any that is analyzed."""
     return len(text) > MAX_CHARS
 
 
@@ -119,6 +120,7 @@ class DiskWatch:
         return []
 
     def stop(self) -> None:
+        """Ends the watch; nothing is told after it."""
         self._stopped = True
         with self._lock:
             if self._timer is not None:

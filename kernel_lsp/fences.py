@@ -31,6 +31,7 @@ def blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def without(text: str) -> str:
+    """The Markdown without its code blocks."""
     return _replace_blocks(text, "")
 
 

@@ -56,6 +56,7 @@ class Host:
         self._others: set[asyncio.Future[None]] = set()
 
     async def handle(self, message: dict[str, Any]) -> None:
+        """Begins or cancels what one message asks for; returns at once."""
         op, number = message["op"], message.get("id", 0)
         if op == "cancel":
             task = self._jobs.get(number)

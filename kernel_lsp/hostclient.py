@@ -58,6 +58,7 @@ class HostClient:
 
     @property
     def pid(self) -> int | None:
+        """The host's process id; None: it does not run."""
         return self._child.process.pid if self._child is not None and self._child.alive else None
 
     async def optimize(

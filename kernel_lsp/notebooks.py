@@ -75,6 +75,7 @@ class Spot:
 
     @property
     def file_line(self) -> int:
+        """The line (from 1) of the .ipynb file on which the cell's line is written."""
         lines = self.cell.file_lines
         return lines[min(self.line, len(lines)) - 1] if lines else self.line
 

@@ -26,11 +26,13 @@ class Endpoint:
 
     @property
     def port(self) -> int:
+        """The port that is named, else the scheme's own."""
         parts = urlsplit(self.origin)
         return parts.port or PORTS[parts.scheme]
 
     @property
     def remote(self) -> bool:
+        """Whether it may be another machine."""
         return is_remote(self.origin)
 
 

@@ -42,15 +42,18 @@ class Process(Protocol):
     """What a Child needs of the process behind it."""
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        """The process id."""
 
     @property
-    def returncode(self) -> int | None: ...
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None: it runs."""
 
     async def end(self) -> None:
         """Kill it and everything it started; returns when they are dead. Safe to call twice."""
 
-    async def wait(self) -> int: ...
+    async def wait(self) -> int:
+        """The exit status, once it has ended."""
 
 
 class Started:
@@ -66,6 +69,7 @@ class Started:
 
     @property
     def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None: it runs."""
         return self._process.returncode
 
     async def end(self) -> None:
@@ -120,6 +124,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
+        """Whether the process runs."""
         return self.process.returncode is None
 
     @property
@@ -196,6 +201,7 @@ class Child:
             self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """Lets a paused child go on; the pause does not count into its time."""
         if self._paused_since is not None:
             self._paused_s, self._paused_since = self.paused_s, None
             self._signal(signal.SIGCONT)

@@ -68,6 +68,7 @@ class Ruleset:
 
 @functools.lru_cache(maxsize=64)
 def of(settings: Settings) -> Ruleset:
+    """The rules as these settings want them."""
     return Ruleset(settings)
 
 

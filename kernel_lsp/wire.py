@@ -45,6 +45,7 @@ def from_json(kind: type[T], data: Any) -> T:
 
 
 def dumps(value: Any) -> str:
+    """The value as JSON in ASCII without spaces."""
     return json.dumps(to_json(value), separators=(",", ":"), ensure_ascii=True)
 
 
@@ -127,6 +128,7 @@ REQUESTS, REPLIES = b"requests", b"replies"
 
 
 def check(found: bytes, expected: bytes) -> None:
+    """Raises Forged unless the bytes are the expected ones; takes as long either way."""
     if not hmac.compare_digest(found, expected):
         raise Forged("bytes that are no frame of ours")
 

@@ -34,6 +34,7 @@ class Notes:
             self.problems.append(problem)
 
     def take(self, other: Notes) -> None:
+        """Adds the problems of ``other`` to these."""
         for problem in other.problems:
             self(problem.where, problem.cause, problem.remedy)
 
@@ -50,10 +51,12 @@ def short(value: Any) -> str:
 
 
 def short_name(key: Any) -> str:
+    """A key as it is named in a problem: shortened, at most 40 characters."""
     return short(key).strip("`")[:40]
 
 
 def list_choices(choices: Iterable[Any]) -> str:
+    """The choices with commas between them; `…` stands for those beyond MAX_SHOWN characters."""
     text = ""
     for choice in choices:
         word = json.dumps(choice) if not isinstance(choice, str) else choice
@@ -64,4 +67,5 @@ def list_choices(choices: Iterable[Any]) -> str:
 
 
 def as_words(value: Any) -> str:
+    """The value as text: a string as it is, anything else by a repr of bounded size."""
     return value if isinstance(value, str) else reprlib.repr(value)  # repr of a deep list can fail

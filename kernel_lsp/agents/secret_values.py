@@ -59,6 +59,7 @@ _INTEGRITY = re.compile(r"sha\d{3}-|_{0,2}Z[NKLTd]?\w")
 
 
 def always(secret: str, match: re.Match[str]) -> bool:
+    """True: whatever stands in that place is a secret."""
     return True
 
 
@@ -81,7 +82,7 @@ def is_real_assignment(secret: str, match: re.Match[str]) -> bool:
     return (
         no_placeholder(secret, match)
         and secret.strip("_-").lower() not in named
-        and (not beside or like_password(secret))
+        and (not beside or _like_password(secret))
     )
 
 
@@ -90,7 +91,7 @@ def is_mixed(secret: str, match: re.Match[str]) -> bool:
     return (
         no_placeholder(secret, match)
         and not _NUMBERS_OR_PATH.fullmatch(secret)
-        and like_password(secret)
+        and _like_password(secret)
     )
 
 
@@ -100,7 +101,7 @@ def is_shaped(secret: str, match: re.Match[str]) -> bool:
         no_placeholder(secret, match)
         and not _PLACE.match(secret)
         and (not _FOLDERS.match(secret) or looks_random(secret))
-        and (like_password(secret) or _has_many_humps(secret))
+        and (_like_password(secret) or _has_many_humps(secret))
     )
 
 
@@ -108,10 +109,10 @@ def is_password(secret: str, match: re.Match[str]) -> bool:
     """Anywhere in the statement of a sensitive name: a password, or random text for a weak one."""
     if not is_shaped(secret, match):
         return False
-    return match["strong"] is not None or (like_password(secret) and looks_random(secret))
+    return match["strong"] is not None or (_like_password(secret) and looks_random(secret))
 
 
-def like_password(secret: str) -> bool:
+def _like_password(secret: str) -> bool:
     digits = any(c.isdigit() for c in secret)
     if not any(c.isalpha() for c in secret):
         return False
@@ -134,6 +135,8 @@ def looks_random(secret: str) -> bool:
 
 
 def query(secret: str, match: re.Match[str]) -> bool:
+    """Whether the value of a query parameter may be a key: no placeholder, and with a digit or 20
+    characters."""
     return not _PLACEHOLDER.match(secret) and (
         any(c.isdigit() for c in secret) or len(secret) >= 20
     )
@@ -165,7 +168,7 @@ def is_given_bare(secret: str, match: re.Match[str]) -> bool:
     mixed, and behind a strong name no word has such signs."""
     if _names_a_placeholder(secret):
         return False
-    if not like_password(secret) and not (match["strong"] and _has_many_humps(secret)):
+    if not _like_password(secret) and not (match["strong"] and _has_many_humps(secret)):
         return False
     is_keyword = match["by"].startswith(",") and _KEYWORD.match(secret)
     if _CALL.match(secret) or is_keyword or not no_placeholder(secret, match):
@@ -189,6 +192,8 @@ def holds_a_pair(secret: str, match: re.Match[str]) -> bool:
 
 
 def random_hex(run: str, match: re.Match[str]) -> bool:
+    """Whether a run of hexadecimal digits looks drawn rather than written, and its text does not
+    say what it is."""
     if _says_which(match):
         return False
     return any(c.isdigit() for c in run) and any(c.isalpha() for c in run) and len(set(run)) >= 8
@@ -218,6 +223,7 @@ def is_random(run: str, *, share: float = RANDOM, kinds: int = 16) -> bool:
 
 
 def person(secret: str, match: re.Match[str]) -> bool:
+    """Whether a name is that of a person, rather than one that stands for nobody."""
     return match["name"].lower() not in NOBODY
 
 

@@ -79,6 +79,8 @@ class Redaction:
         """Secret -> placeholder, in the order in which they were found."""
 
     def hide(self, text: str) -> str:
+        """The text with a placeholder for each secret that a rule finds, or that was found in an
+        earlier text."""
         for known in self._known:
             if known in text:
                 text = text.replace(known, self._placeholder(known))
@@ -87,6 +89,7 @@ class Redaction:
         return text
 
     def restore(self, text: str) -> str:
+        """The text with the secrets again where their placeholders stand."""
         for secret, placeholder in reversed(
             self._secrets.items()
         ):  # a later one may hold an earlier one

@@ -71,6 +71,7 @@ def room(info: ModelInfo, bytes_per_token: float = BYTES_PER_TOKEN) -> ExchangeL
 
 
 def size(text: str) -> int:
+    """Bytes of the text in UTF-8."""
     return len(text.encode("utf-8", "replace"))
 
 

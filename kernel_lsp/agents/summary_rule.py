@@ -117,7 +117,7 @@ def generalize_steps(steps: Sequence[Step]) -> Iterator[RecipeStep]:
     """Steps in order; neighbors that do the same at another place of the same kind become one."""
     last: RecipeStep | None = None
     for step in steps:
-        made = RecipeStep(skill=step.skill, covers=anchors(step.site), parameters=parameters(step))
+        made = RecipeStep(skill=step.skill, covers=anchors(step.site), parameters=_parameters(step))
         if last is not None and (last.skill, last.covers, last.parameters) == (
             made.skill,
             made.covers,
@@ -143,7 +143,7 @@ def tune_steps(steps: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[R
     kinds: dict[tuple[str, tuple[str, ...]], list[Json]] = {}
     for step in steps:
         usual = had.get((step.skill, step.site), {})
-        news = {n: v for n, v in parameters(step).items() if n not in usual or usual[n] != v}
+        news = {n: v for n, v in _parameters(step).items() if n not in usual or usual[n] != v}
         kinds.setdefault((step.skill, anchors(step.site)), []).append(news)
     for (skill, covers), settings in kinds.items():
         agreed = {
@@ -165,7 +165,7 @@ def anchors(site: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if _ANCHOR.fullmatch(name)))
 
 
-def parameters(step: Step) -> Json:
+def _parameters(step: Step) -> Json:
     return {name: value for name, value in step.parameters.items() if name not in LEFT_OUT}
 
 

@@ -140,6 +140,8 @@ def in_words(tools: Sequence[ToolSchema]) -> str:
 
 
 def names(tools: Sequence[ToolSchema]) -> str:
+    """The names of the tools with commas between them, for a sentence; what to do instead where
+    there is none."""
     return ", ".join(tool.name for tool in tools) or "no tool: answer in words"
 
 

@@ -103,6 +103,7 @@ def fingerprint_of(text: str, qualname: str) -> str | None:
 
 
 def find_target(analysis: Analysis, qualname: str) -> Target | None:
+    """The target of that qualified name; None: the file has none."""
     return next((t for t in analysis.targets if t.qualname == qualname), None)
 
 

@@ -55,6 +55,7 @@ class PointerAccess:
 
     @property
     def is_load(self) -> bool:
+        """Whether it reads through the pointer and writes nothing."""
         return self.name == "load"
 
 
@@ -85,6 +86,7 @@ class KernelFacts:
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
+        """All syntax nodes of the function's body, statement by statement."""
         return tuple(n for statement in self.function.body for n in walk(statement))
 
     @cached_property
@@ -96,6 +98,7 @@ class KernelFacts:
 
     @cached_property
     def loops(self) -> tuple[KernelLoop, ...]:
+        """Its loops, inner ones too."""
         return tuple(n for n in self.nodes if isinstance(n, KernelLoop))
 
     def called(self, node: ast.expr) -> str | None:
@@ -309,6 +312,8 @@ def language_name(file: ParsedSource, node: ast.expr) -> str | None:
 
 
 def is_constexpr(file: ParsedSource, parameter: ast.arg) -> bool:
+    """Whether the parameter is annotated as ``tl.constexpr``, also in a string or with a
+    subscript."""
     annotation = parameter.annotation
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.endswith("constexpr")
@@ -326,6 +331,7 @@ def is_wide(file: ParsedSource, parameter: ast.arg) -> bool:
 
 
 def names_in(node: ast.AST) -> frozenset[str]:
+    """All names that an expression or statement mentions."""
     return frozenset(n.id for n in walk(node) if isinstance(n, ast.Name))
 
 

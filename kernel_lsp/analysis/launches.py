@@ -67,6 +67,8 @@ class Config:
     options: dict[str, ast.expr]
 
     def number(self, name: str) -> int | None:
+        """The whole number that the configuration gives a constant or an option; None: it gives
+        none, or no literal."""
         return integer(self.values.get(name, self.options.get(name)))
 
 
@@ -109,6 +111,7 @@ class Tuning:
 
 
 def launches_of(known: FileStructure, target: TargetDraft) -> list[LaunchExpression]:
+    """All launches of a Triton kernel by functions of its own file; [] of other targets."""
     names = set(target.launchers)
     kernel = target.node
     if not isinstance(kernel, FunctionNode):

@@ -62,6 +62,7 @@ class ScriptStep:
                 yield statement, node
 
     def calls(self) -> Iterator[tuple[ast.stmt, ast.Call]]:
+        """Every call that runs at each step, with the statement that it stands in."""
         for statement, node in self.expressions():
             if isinstance(node, ast.Call):
                 yield statement, node
@@ -84,6 +85,7 @@ class Script:
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
+        """All syntax nodes of the file, outer ones first."""
         return tuple(walk(self.file.tree))
 
     @cached_property
@@ -103,6 +105,7 @@ class Script:
 
     @cached_property
     def names_cuda(self) -> bool:
+        """Whether the text has the word cuda, in code or comments."""
         return re.search(r"\bcuda\b", self.file.text) is not None
 
     @cached_property
@@ -168,10 +171,12 @@ class Script:
 
     @cached_property
     def training(self) -> tuple[ScriptStep, ...]:
+        """The steps that call backward or an optimizer."""
         return tuple(step for step in self.steps if step.trains)
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
+        """Each node but the root -> the node that it stands in."""
         return {child: node for node in self.nodes for child in children(node)}
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -181,6 +186,7 @@ class Script:
             node = up
 
     def function_of(self, node: ast.AST) -> FunctionNode | None:
+        """The innermost function around the node; None: it stands at module level."""
         return next((n for n in self.around(node) if isinstance(n, FunctionNode)), None)
 
     def constructed(self, *classes: str) -> Iterator[tuple[ast.Call, str]]:
@@ -265,6 +271,8 @@ def differentiated_names(call: ast.Call) -> Iterator[ast.Name]:
 
 
 def is_backward(node: ast.AST) -> bool:
+    """Whether the node is a call of ``backward`` or Lightning's ``manual_backward``, and not of a
+    base class's."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -308,6 +316,7 @@ def method(call: ast.AST) -> str | None:
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """The argument that is passed by that name; None: it is not, or only within ``**``."""
     return next((k.value for k in call.keywords if k.arg == name), None)
 
 

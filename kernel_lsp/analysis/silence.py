@@ -32,6 +32,7 @@ class Silence:
 
     @property
     def whole_file(self) -> bool:
+        """Whether all rules are off in the whole file."""
         return "*" in self.file_rules
 
     def for_target(self, file: ParsedSource, node: DefinitionNode) -> frozenset[str]:
@@ -49,6 +50,7 @@ class Silence:
         return frozenset(rules)
 
     def on_line(self, line: int, rule: str) -> bool:
+        """Whether the rule is off on that line (from 1)."""
         return bool(self.lines.get(line, frozenset()) & {"*", rule})
 
 

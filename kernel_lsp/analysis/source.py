@@ -62,6 +62,7 @@ class ParsedSource:
         return start + len(head.decode(errors="ignore"))
 
     def line_start(self, line: int) -> int:
+        """The offset at which a line (from 1) begins."""
         return self._line_starts[line - 1]
 
     def line_text(self, line: int) -> str:
@@ -72,9 +73,11 @@ class ParsedSource:
 
     @property
     def num_lines(self) -> int:
+        """The number of lines; the one behind the last line break counts."""
         return len(self._line_starts)
 
     def span(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> Span:
+        """Where the node stands, in offsets of the text."""
         end_line, end_column = (
             node.end_lineno or node.lineno,
             node.end_col_offset or node.col_offset,
@@ -84,6 +87,7 @@ class ParsedSource:
         )
 
     def text_of(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> str:
+        """The node's own text."""
         span = self.span(node)
         return self.text[span.start : span.end]
 
@@ -95,6 +99,7 @@ class ParsedSource:
         return span
 
     def first_line(self, node: ast.stmt) -> int:
+        """The line (from 1) on which a statement begins, its decorators included."""
         if isinstance(node, DefinitionNode) and node.decorator_list:
             return node.decorator_list[0].lineno
         return node.lineno
@@ -197,6 +202,7 @@ def integer(node: ast.expr | None) -> int | None:
 
 
 def problem_of(error: SyntaxError) -> ParseProblem:
+    """What a parser's error says, as a record; line and column count from 1."""
     return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)
 
 

@@ -57,11 +57,13 @@ class FileStructure:
 
 
 def structure(file: ParsedSource) -> FileStructure:
+    """What of a file targets are found by: its definitions, module classes, Triton kernels and who
+    launches them."""
     every = tuple(definitions(file.tree.body))
     jit = {
         name: node
         for name, node in every
-        if isinstance(node, ast.FunctionDef) and any(is_jit(file, d) for d in node.decorator_list)
+        if isinstance(node, ast.FunctionDef) and any(_is_jit(file, d) for d in node.decorator_list)
     }
     return FileStructure(
         definitions=every,
@@ -104,12 +106,13 @@ def launching(known: FileStructure, kernel: str) -> tuple[DefinitionNode, ...]:
     return tuple(nodes[name] for name in known.launchers.get(kernel, ()))
 
 
-def is_jit(file: ParsedSource, decorator: ast.expr) -> bool:
+def _is_jit(file: ParsedSource, decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return file.dotted(called) in JIT
 
 
 def own_forward(node: ast.ClassDef) -> FunctionNode | None:
+    """The class's own ``forward``; None: it has none or inherits it."""
     return next((s for s in node.body if isinstance(s, FunctionNode) and s.name == "forward"), None)
 
 

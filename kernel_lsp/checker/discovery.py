@@ -79,11 +79,13 @@ class Projects:
         return found.configured or found.marked or named
 
     def settings(self, root: Path) -> Settings:
+        """The settings of the project at that root, read once."""
         if root not in self._settings:
             self._settings[root] = self._load(root)
         return self._settings[root]
 
     def rules(self, root: Path) -> rulesets.Ruleset:
+        """Which findings count in the project at that root."""
         return rulesets.of(self.settings(root))
 
 

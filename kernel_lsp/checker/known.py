@@ -37,6 +37,7 @@ class KnownFindings:
         self._stamps: dict[Path, list[int] | None] = {}
 
     def get(self, one: FoundFile) -> Analysis | None:
+        """The file's analysis as an earlier run kept it; None where the file has changed since."""
         stamp = self._stamps[one.path] = _stamp(one.path)
         entry = self._project(one.root).get(str(one.path.absolute()))
         if stamp is None or entry is None or entry[0] != stamp:

@@ -132,6 +132,7 @@ def verify(
 
 
 def keyring() -> Keyring:
+    """The keys that this user believes."""
     return Keyring(config.load(Path.cwd())[0].data_dir)
 
 

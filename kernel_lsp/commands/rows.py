@@ -64,10 +64,12 @@ def digest(text: str) -> str:
 
 class RowMaker(Protocol):
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Settings:
+        """The settings that rows are made with."""
 
     @property
-    def asked(self) -> RowOptions: ...
+    def asked(self) -> RowOptions:
+        """What the command line asked of each row."""
 
     @property
     def doing(self) -> dict[str, tuple[float, str]]:
@@ -77,7 +79,8 @@ class RowMaker(Protocol):
     def places(self) -> int:
         """Each of which may have as many tasks under way as the run allows."""
 
-    async def row(self, task: RowTask) -> Json: ...
+    async def row(self, task: RowTask) -> Json:
+        """The row of one task; whatever goes wrong with the task is in the row."""
 
     async def close(self) -> None: ...
 
@@ -93,6 +96,7 @@ class LocalRows:
 
     @property
     def settings(self) -> Settings:
+        """The settings of the pipeline."""
         return self.pipeline.settings
 
     async def close(self) -> None:
@@ -103,6 +107,8 @@ class LocalRows:
         return await self.row(work)
 
     async def row(self, task: RowTask) -> Json:
+        """The row of one task, judged in this process; whatever goes wrong with the task is in the
+        row."""
         start = time.monotonic()
         self.doing[task.name] = start, "reading"
         with phases.collect_phases() as spent:
@@ -229,6 +235,7 @@ def family(text: str) -> str | None:
 
 
 def empty(status: str, note: str) -> Json:
+    """A row without times, whose note says why."""
     return {"status": status, "note": note, "ms": {}, "speedups": {}}
 
 

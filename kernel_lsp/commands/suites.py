@@ -50,6 +50,7 @@ class Results:
 
     @property
     def missing(self) -> list[str]:
+        """The names of tasks that have no row yet."""
         return [name for name in self.every if name not in self.rows]
 
     @property
@@ -58,6 +59,7 @@ class Results:
         return {name: self.rows[name] for name in self.every if name in self.rows}
 
     def content(self) -> Json:
+        """All that the file holds: runs, scores by group, what is missing, rows by name."""
         return {
             "runs": self.runs,
             "groups": scores.groups(self.known),

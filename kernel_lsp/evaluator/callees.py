@@ -181,6 +181,8 @@ class Subject:
 
     @property
     def conduct(self) -> Conduct:
+        """How a function on new arguments behaves: nothing of what it is called with is changed or
+        kept."""
         return Conduct()
 
     def learn(self, arguments: Any) -> None:
@@ -279,6 +281,7 @@ class RecordedSubject(Subject):
 
     @property
     def conduct(self) -> Conduct:
+        """How the recorded program treats its arguments, as `learn` has seen it."""
         return self._callees[0].conduct
 
     def learn(self, arguments: Any) -> None:

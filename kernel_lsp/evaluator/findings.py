@@ -16,7 +16,7 @@ MAX_DETAIL = 1000
 """Characters of one text of a verdict: a candidate chooses the name of its exception."""
 
 
-def one_line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())[:MAX_DETAIL]
 
 
@@ -26,7 +26,7 @@ class Rejected(Exception):
     def __init__(self, status: EvalStatus, detail: str, *, memory: bool = False) -> None:
         """``memory``: for lack of it, which may be no fault of the candidate's."""
         super().__init__(detail)
-        self.status, self.detail, self.memory = status, one_line(detail), memory
+        self.status, self.detail, self.memory = status, _one_line(detail), memory
 
 
 @dataclass
@@ -61,10 +61,11 @@ class Findings:
 
     def doubt(self, why: str) -> None:
         """Times say too little, for a reason that is none of the candidate's."""
-        self.unsure = self.unsure or one_line(why)
+        self.unsure = self.unsure or _one_line(why)
 
     def check(self, name: str, passed: bool | None, detail: str = "") -> None:
-        self.checks.append(Check(name=name, passed=passed, detail=one_line(detail)))
+        """Adds a check to the evidence; ``passed`` None: it could not be made."""
+        self.checks.append(Check(name=name, passed=passed, detail=_one_line(detail)))
 
 
 COMPARED = ("run", "backward", "second")
@@ -105,6 +106,8 @@ def failure_kind(reply: dict[str, Any]) -> EvalStatus:
 
 
 def guard_notes(notes: list[dict[str, str]], found: Findings) -> None:
+    """Raises Rejected for what the run-time guards have noted, as failed checks; returns where they
+    noted nothing."""
     if not notes:
         return
     for note in notes[:MAX_NOTES]:

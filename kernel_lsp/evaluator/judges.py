@@ -69,6 +69,7 @@ class JudgeBench:
 
     @property
     def usable(self) -> bool:
+        """Whether a judgement may be asked of it: it is being opened, or its process lives."""
         if not self._opening.done():
             return True
         if self._opening.cancelled() or self._opening.exception() is not None:
@@ -77,6 +78,7 @@ class JudgeBench:
 
     @property
     def idle(self) -> bool:
+        """Whether nobody uses it or waits for it."""
         return not self.users and not self.expecting
 
     async def begin(self, request: EvaluationRequest) -> JudgeSession:
@@ -209,6 +211,8 @@ class Judges:
 
     @contextlib.asynccontextmanager
     async def bench(self, request: EvaluationRequest) -> AsyncIterator[JudgeBench]:
+        """Yields the bench of the request's reference, opened now if there is none; one that failed
+        in use is given up afterwards."""
         bench = await self._found(request)
         bench.users += 1
         bench.used = True

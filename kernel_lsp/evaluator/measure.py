@@ -100,6 +100,8 @@ class TimedRounds:
     peak_bytes: dict[str, int] = field(default_factory=dict)
 
     def extend(self, reply: dict[str, Any]) -> None:
+        """Adds the rounds of one reply of the timer. Raises ValueError where it has times that no
+        clock shows."""
         for mine, theirs in (
             (self.times, reply["times_ms"]),
             (self.spans, reply["spans_ms"]),

@@ -64,7 +64,7 @@ def construct(target: Any, init: Arguments, device: str, training: bool | None) 
 def init_arguments(module: types.ModuleType, workload: Workload) -> Arguments:
     """Constructor arguments: the workload's, else get_init_inputs(), else none."""
     if workload.init is not None:
-        return from_specs(workload.init)
+        return _from_specs(workload.init)
     maker = getattr(module, "get_init_inputs", None)
     return split_arguments(maker()) if maker else ([], {})
 
@@ -72,7 +72,7 @@ def init_arguments(module: types.ModuleType, workload: Workload) -> Arguments:
 def call_arguments(module: types.ModuleType, workload: Workload) -> Arguments:
     """Arguments of one call: the workload's, else get_inputs()."""
     if workload.inputs is not None:
-        return from_specs(workload.inputs)
+        return _from_specs(workload.inputs)
     maker = getattr(module, "get_inputs", None)
     if maker is None:
         raise EvaluationError(
@@ -82,7 +82,7 @@ def call_arguments(module: types.ModuleType, workload: Workload) -> Arguments:
     return split_arguments(maker())
 
 
-def from_specs(specs: tuple[ArgSpec, ...]) -> Arguments:
+def _from_specs(specs: tuple[ArgSpec, ...]) -> Arguments:
     positional = [make(spec) for spec in specs if spec.name is None]
     return positional, {spec.name: make(spec) for spec in specs if spec.name is not None}
 

@@ -141,6 +141,7 @@ def is_settled(times: Sequence[float], window: int = 3, spread: float = 0.05) ->
 
 
 def scale_interval(interval: Interval, factor: float) -> Interval:
+    """The interval with all its ends times ``factor``; its confidence stays."""
     return Interval(
         low=interval.low * factor,
         mid=interval.mid * factor,

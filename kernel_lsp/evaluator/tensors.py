@@ -48,6 +48,8 @@ class TensorOutbox:
     files: list[Path] = field(default_factory=list)
 
     def put(self, tensor: torch.Tensor) -> TensorSpec:
+        """Keeps the tensor's bytes, in a file where they are many and a disk takes them, and
+        returns how its reader finds them."""
         if self.folder is None or _size(tensor) <= FILE_BYTES:
             self.blobs.append(raw_bytes(tensor))
             return {"blob": len(self.blobs) - 1}
@@ -62,6 +64,7 @@ class TensorOutbox:
         return {"file": str(path)}
 
     def clear(self) -> None:
+        """Deletes the files, which their reader has read."""
         for path in self.files:
             path.unlink(missing_ok=True)
 
@@ -79,6 +82,8 @@ class DeferredOutbox(TensorOutbox):
     _bytes: int = 0
 
     def put(self, tensor: torch.Tensor) -> TensorSpec:
+        """Keeps the tensor's bytes and returns their number; many bytes are left in the folder, as
+        far as it has room for them."""
         size = _size(tensor)
         if self.folder is not None and FILE_BYTES < size <= LEFT_BYTES - self._bytes:
             path = self.folder / f"{secrets.token_hex(8)}.bin"
@@ -324,6 +329,7 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 def tensor_leaves(value: Any) -> list[torch.Tensor]:
+    """All tensors in a nested value, in its order."""
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 

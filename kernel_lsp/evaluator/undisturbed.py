@@ -23,10 +23,12 @@ class Undisturbed(Party):
         self.notes = party.notes
 
     def alone(self) -> AbstractAsyncContextManager[None]:
+        """A context in which no other child of ours runs."""
         return self._alone(self.party)
 
     async def ask(
         self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
     ) -> tuple[dict[str, Any], list[bytes]]:
+        """Asks the party; alone, where the request looks at a clock."""
         async with self.alone() if do in TIMED else contextlib.nullcontext():
             return await self.party.ask(do, timeout_s, blobs, **fields)

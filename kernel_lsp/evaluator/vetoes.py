@@ -174,7 +174,7 @@ class Disturbance:
             raise Rejected(EvalStatus.CHEATED, f"the candidate slows the reference down: {detail}")
         factor = min(1.0, NOTICEABLE * self._typical() / mixed_ms)
         if factor < 1:
-            scale_claims(self._found, self._typical() / mixed_ms)
+            _scale_claims(self._found, self._typical() / mixed_ms)
         detail = (
             f"eager: {self._typical():.4g} ms by itself, {mixed_ms:.4g} ms between the "
             f"candidate's calls"
@@ -260,7 +260,7 @@ async def outside_clock(
         found.check("outside-clock", False, detail)
         raise Rejected(EvalStatus.CHEATED, f"the times cannot be true: {detail}")
     found.check("outside-clock", None, f"{detail}: the claim is lowered")
-    scale_claims(found, 1 / excess)
+    _scale_claims(found, 1 / excess)
 
 
 async def _burst(timer: Undisturbed, provider: str, expected_ms: float, timeout_s: float) -> float:
@@ -273,5 +273,5 @@ async def _burst(timer: Undisturbed, provider: str, expected_ms: float, timeout_
     return max(elapsed - ASKING_MS, 0.0) / count
 
 
-def scale_claims(found: Findings, factor: float) -> None:
+def _scale_claims(found: Findings, factor: float) -> None:
     found.speedups = {name: stats.scale_interval(i, factor) for name, i in found.speedups.items()}

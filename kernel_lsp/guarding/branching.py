@@ -72,6 +72,8 @@ class Repository:
     def run(
         self, *arguments: str, given: bytes = b"", index: Path | None = None
     ) -> subprocess.CompletedProcess[bytes]:
+        """The finished process of one git command, with the user's hooks and settings off;
+        ``index`` stands for the repository's own index."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
         environment |= {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
         environment |= {name: os.environ[name] for name in _PERSON if name in os.environ}
@@ -109,6 +111,8 @@ class Repository:
         return None if done.returncode else done.stdout
 
     def mode(self, path: str) -> str:
+        """The file's mode in the commit that the branch begins at; that of a plain file where it is
+        new."""
         return self.ask("ls-tree", self.base, "--", f":(top,literal){path}")[:6] or "100644"
 
 

@@ -54,6 +54,7 @@ class StoredProposal:
 
 
 def event_row(event: Event, session: str, folder: str | None) -> Json:
+    """The event as a row: secrets are taken out of its data, its path is relative to the folder."""
     return {
         "digest": hashlib.sha256(wire.dumps(event).encode()).hexdigest(),
         "session": session,
@@ -92,6 +93,7 @@ def readable(rows: Iterable[R], convert: Callable[[R], T]) -> list[T]:
 
 
 def event(row: EventRow) -> Event:
+    """The event that a row holds; its data is {} where the row's is no object."""
     return Event(
         kind=EventKind(row.kind),
         proposal=row.proposal,
@@ -107,6 +109,8 @@ def event(row: EventRow) -> Event:
 def proposal_row(
     proposal: Proposal, folder: str, path: str, keep_source: bool, session: str
 ) -> Json:
+    """The proposal as a row, with its searchable numbers in columns of their own, and its program
+    texts apart under "texts"; ``keep_source``: whether the rest may hold text of programs."""
     body = wire.to_json(proposal)
     candidate, texts = privacy.take_source(body["candidate"])
     body = privacy.redact({**body, "candidate": candidate}, keep_source=keep_source)
@@ -133,16 +137,19 @@ def proposal_row(
 
 
 def key_of(row: Json) -> list[ColumnElement[bool]]:
+    """The condition that finds a proposal's row: its id, folder and path."""
     columns = ((ProposalRow.id, "id"), (ProposalRow.folder, "folder"), (ProposalRow.path, "path"))
     return [column == row[name] for column, name in columns]
 
 
 def sources_of(row: Json) -> list[ColumnElement[bool]]:
+    """The condition that finds all texts of a proposal."""
     columns = ((SourceRow.proposal, "id"), (SourceRow.folder, "folder"), (SourceRow.path, "path"))
     return [column == row[name] for column, name in columns]
 
 
 def change_of(change: Json) -> list[ColumnElement[bool]]:
+    """The condition that finds one field's text of a proposal."""
     columns = (
         (SourceRow.proposal, "proposal"),
         (SourceRow.folder, "folder"),
@@ -153,12 +160,14 @@ def change_of(change: Json) -> list[ColumnElement[bool]]:
 
 
 def texts(session: Session, row: ProposalRow) -> dict[str, str]:
+    """Field -> text, of the program text that is stored for a proposal; {} where none was kept."""
     key = sources_of({"id": row.id, "folder": row.folder, "path": row.path})
     found = session.execute(select(SourceRow.field, SourceRow.text).where(*key))
     return {row.field: row.text for row in found}
 
 
 def to_stored(row: ProposalRow, texts: dict[str, str]) -> StoredProposal:
+    """The proposal of a row with its texts put back; hashes stand where a text was not kept."""
     candidate = row.body["candidate"]
     hashes = {"program": candidate["program"]}
     if candidate.get("edit"):
@@ -176,6 +185,7 @@ def to_stored(row: ProposalRow, texts: dict[str, str]) -> StoredProposal:
 
 
 def tracker_row(item: Json, key: str) -> Json:
+    """One offer that is still watched as a row, so that another process can go on with it."""
     identity = item["offer"]["identity"]
     return {
         "folder": key,
@@ -187,17 +197,21 @@ def tracker_row(item: Json, key: str) -> Json:
 
 
 def known_since(session: Session, folders: set[str]) -> dict[tuple[str, str, str], float]:
+    """(folder, proposal, target) -> when the journal says it was offered, of all offers that are
+    watched in these folders."""
     columns = (TrackerRow.folder, TrackerRow.proposal, TrackerRow.target, TrackerRow.since)
     rows = session.execute(select(*columns).where(TrackerRow.folder.in_(folders)))
     return {(folder, proposal, target): since for folder, proposal, target, since in rows}
 
 
 def with_folder(item: Json, folder: str) -> Json:
+    """The offer with ``folder`` as the folder of its identity."""
     offer = item["offer"]
     return {**item, "offer": {**offer, "identity": {**offer["identity"], "folder": folder}}}
 
 
 def dismissal(row: EventRow) -> Dismissal:
+    """The dismissal that an event's row holds."""
     data = row.data
     return Dismissal(
         scope=data.get("scope", "proposal"),
@@ -211,6 +225,7 @@ def dismissal(row: EventRow) -> Dismissal:
 
 
 def summary(row: SessionRow, counts: dict[str, int]) -> SessionSummary:
+    """One session's row and how many events of each kind it has."""
     return SessionSummary(
         id=row.id,
         client=row.client,

@@ -71,13 +71,13 @@ class Database:
         """Run it in a transaction of its own, now or as soon as the disk can be written."""
         self._waiting.append(work)
         due = len(self._waiting) == 1 or time.monotonic() >= self._not_before
-        if not (due and self.flush()) and self.in_memory:
+        if not (due and self.flush()) and self._in_memory:
             self._attempt(work)  # so that reads see it; the file gets it later
 
     def flush(self) -> bool:
         """Try to write what waits; False when the disk still refuses."""
         try:
-            if self.in_memory:
+            if self._in_memory:
                 self._leave_memory()
             while self._waiting:
                 self._write_first()
@@ -97,12 +97,12 @@ class Database:
             raise JournalError(str(error), _REMEDY) from error
 
     @property
-    def in_memory(self) -> bool:
+    def _in_memory(self) -> bool:
         return self._inode is None
 
     def erase_traces(self) -> None:
         """After deletions: no page of the file or its log may hold what was deleted."""
-        if self.in_memory:
+        if self._in_memory:
             return
         with (
             boundary(JournalError, f"cannot compact {self.path}"),
@@ -166,7 +166,7 @@ class Database:
 
     def _reopen_if_moved(self) -> None:
         """SQLite goes on writing into a file that no folder lists any more; we would lose that."""
-        if self.in_memory or _inode(self.path) == self._inode:
+        if self._in_memory or _inode(self.path) == self._inode:
             return
         self._engine.dispose()
         self._engine = self._open()

@@ -83,6 +83,7 @@ def put_source(candidate: Json, texts: dict[str, str]) -> Json:
 
 
 def sha256(text: str) -> str:
+    """The text's hash as `sha256:` and 64 digits; lone surrogates count as they are."""
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -188,10 +188,13 @@ _DEFECT = "this is a defect of kernel-lsp; please report it"
 
 
 def is_address(place: str) -> bool:
+    """Whether the journal is a database's URL rather than a file's path."""
     return "://" in place
 
 
 def open_engine(url: str) -> Engine:
+    """An engine for the team's PostgreSQL, encrypted unless it is on this machine; connects when it
+    is first used. Raises JournalError for another database."""
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() != "postgresql":

@@ -347,6 +347,7 @@ def _of_team(data_dir: Path) -> str | None:
 
 
 def default_path() -> Path:
+    """Where this user's journal lies when no setting says it."""
     return Path(os.environ.get("KERNEL_LSP_DATA_DIR") or default_data_dir()) / FILE_NAME
 
 

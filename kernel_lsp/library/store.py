@@ -50,6 +50,7 @@ class LibraryVersion:
     """Verified and retired ones, by name."""
 
     def get(self, name: str) -> LearnedSkill | None:
+        """The skill of that name; None: this version has none."""
         return next((skill for skill in self.skills if skill.name == name), None)
 
 
@@ -76,6 +77,7 @@ class SkillLibrary:
 
     @property
     def current(self) -> LibraryVersion:
+        """The newest version; the empty one before there is any."""
         return next(reversed(self.history()), EMPTY)
 
     def history(self) -> list[LibraryVersion]:

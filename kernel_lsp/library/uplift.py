@@ -48,6 +48,8 @@ def gain(right: bool, speedup: float | None) -> float:
 
 
 def counted_tasks(tasks: Sequence[TaskUplift]) -> list[TaskUplift]:
+    """The tasks that say something: the skill changes the candidate, and there are enough
+    samples."""
     return [task for task in tasks if task.differs and task.samples >= MIN_SAMPLES]
 
 

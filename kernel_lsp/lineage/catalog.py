@@ -369,6 +369,7 @@ def operators() -> tuple[Skill, ...]:
 
 
 def operator(name: str) -> Simplification:
+    """The operator of that name, which must be one of OPERATORS."""
     return next(one for one in OPERATORS if one.name == name)
 
 

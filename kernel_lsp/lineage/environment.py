@@ -54,6 +54,7 @@ class Setup:
 
     @property
     def measured(self) -> bool:
+        """Whether times mean something: on a GPU alone."""
         return self.device == "cuda"
 
 

@@ -29,6 +29,7 @@ REMEDY = "check the data folder's permissions and free space; `kernel-lsp doctor
 
 
 def folder(data_dir: Path, qualname: str, key: str) -> Path:
+    """Where the walk of that kernel is kept, below the user's data."""
     words = re.sub(r"\W+", "-", qualname)[-60:].strip("-")
     return data_dir / FOLDER / f"{words}-{key[:12]}"
 
@@ -52,6 +53,7 @@ class Judgements:
                 self._known[one.parent, one.child] = one
 
     def get(self, parent: str, child: str) -> Judgement | None:
+        """What is known of that simplification; None: it was not judged."""
         return self._known.get((parent, child))
 
     def add(self, one: Judgement) -> None:

@@ -58,6 +58,7 @@ def innermost(calls: Sequence[ast.Call]) -> list[ast.Call]:
 
 
 def loops(kernel: Kernel) -> list[ast.For]:
+    """All `for` loops of the kernel, inner ones too."""
     return [node for node in ast.walk(kernel.function) if isinstance(node, ast.For)]
 
 
@@ -102,15 +103,16 @@ def block_text(kernel: Kernel, statements: Sequence[ast.stmt], column: int) -> s
     return textwrap.indent(whole, " " * column).lstrip(" ")
 
 
-def dtypes(kernel: Kernel) -> list[str]:
+def _dtypes(kernel: Kernel) -> list[str]:
     return sorted(
         {p.dtype for p in kernel.pointers().values() if p.dtype.startswith(("float", "bfloat"))}
     )
 
 
 def floats(kernel: Kernel) -> Proof:
+    """The proof that the kernel has tensors of floating-point types, which it names."""
     text = ", ".join(f"{name}: {p.dtype}" for name, p in kernel.pointers().items())
-    return proof("the floating-point tensors have these types", bool(dtypes(kernel)), text)
+    return proof("the floating-point tensors have these types", bool(_dtypes(kernel)), text)
 
 
 def numbers(kernel: Kernel, node: ast.AST) -> dict[str, int]:

@@ -60,10 +60,10 @@ class LineageState:
 
     @property
     def id(self) -> str:
-        return identity(self.program)
+        return _identity(self.program)
 
 
-def identity(program: Program) -> str:
+def _identity(program: Program) -> str:
     return hashlib.sha256(f"{program.entry}\0{program.source}".encode()).hexdigest()[:16]
 
 
@@ -231,6 +231,8 @@ def decide(found: Judgement, *, measured: bool) -> tuple[bool, str]:
 
 
 def judgement(parent: LineageState, child: LineageState, evaluation: Evaluation) -> Judgement:
+    """The verdict on a simplification as it is kept; its effect is above 1 where the child is
+    slower."""
     return Judgement(
         parent=parent.id,
         child=child.id,

@@ -257,6 +257,7 @@ def refuse_worse(manifest: Manifest, used: Manifest | None) -> None:
 
 
 def sha256(file: Path) -> str:
+    """The file's hash, 64 digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -43,6 +43,7 @@ class PatchedLibrary:
 
     @property
     def words(self) -> str:
+        """The module with its package and version, for a sentence."""
         return f"{self.module} ({self.package} {self.version})" if self.package else self.module
 
 

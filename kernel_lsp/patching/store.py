@@ -117,10 +117,12 @@ class Place:
     """The program's own file that runs first; None: it is not known."""
 
     def file(self, library: PatchedLibrary) -> Path:
+        """The file that holds the patch of that library."""
         return self.folder / PACKAGE / (re.sub(r"\W", "_", library.module) + ".py")
 
     @property
     def start(self) -> Path:
+        """The patch package's `__init__.py`, which a program imports."""
         return self.folder / PACKAGE / "__init__.py"
 
 

@@ -19,6 +19,8 @@ Ranks = dict[str, int]
 
 
 def ranks(sites: Sequence[Site], steps: Sequence[Step]) -> Ranks:
+    """Site's key -> place of the chosen precision in the site's order, 0 for the most accurate;
+    sites without a choice are left out."""
     pairs = zip(sites, steps, strict=True)
     return {
         site.key: _order(site).index(_chosen_value(site, step))

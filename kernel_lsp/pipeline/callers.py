@@ -44,6 +44,7 @@ def find_caller(
 
 
 def workload_of(one: ReachedLauncher) -> Workload:
+    """The workload that a caller's own inputs make of a launcher, named by who passes them."""
     return Workload(name=f"what {one.caller} passes", origin=WorkloadOrigin.GET_INPUTS)
 
 

@@ -70,7 +70,7 @@ class KnownWinners:
             self.folder.mkdir(parents=True, exist_ok=True)
             record = {"schema": SCHEMA, "skill": site.skill, "parameters": parameters}
             replace_file(file, json.dumps(record).encode())
-            prune(self.folder)
+            _prune(self.folder)
 
     def _file(self, site: Site) -> Path | None:
         if not site.kind:
@@ -79,7 +79,7 @@ class KnownWinners:
         return self.folder / f"{key}.json"
 
 
-def prune(folder: Path) -> None:
+def _prune(folder: Path) -> None:
     files = list(folder.glob("*.json"))
     if len(files) <= MAX_FILES:
         return

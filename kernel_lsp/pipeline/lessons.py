@@ -100,6 +100,7 @@ class LessonQueue:
         return tuple(name for name, _ in self._entries())
 
     def done(self, proposal: str) -> None:
+        """Takes the proposal off the queue."""
         (self._queue / f"{_file_name(proposal)}.json").unlink(missing_ok=True)
 
     def tried(self, draft: str, targets: str) -> bool:
@@ -107,6 +108,8 @@ class LessonQueue:
         return self._tried().get(draft) == targets
 
     def note_tried(self, draft: str, targets: str) -> None:
+        """Notes for which targets a draft was tried, so that it is not tried for them again; a full
+        disk is no error."""
         with contextlib.suppress(OSError):  # tried once more then, which its archives make cheap
             tried = self._tried() | {draft: targets}
             self._root.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ async def outcome_of_parts(
     try:
         surveyed = await _survey(prepared, bench, gate, settings)
     except CaptureError as error:
-        if is_replayed(prepared):  # what was in the way of running it again is news
+        if _is_replayed(prepared):  # what was in the way of running it again is news
             raise CaptureError(f"{whole.cause}; {error.cause}", error.remedy) from error
         raise whole from None
     if not surveyed.breaks and not surveyed.parts:
@@ -124,7 +124,7 @@ def join_candidates(prepared: PreparedJob, parts: Sequence[Candidate]) -> Candid
     return replace(made, id=number, program=program.source, entry=program.entry)
 
 
-def is_replayed(prepared: PreparedJob) -> bool:
+def _is_replayed(prepared: PreparedJob) -> bool:
     home = prepared.program.home
     return home is not None and home.replay is not None
 

@@ -42,6 +42,8 @@ class PlacedRecipe:
 
 
 def surroundings(bench: JobBench, inputs: Sequence[ArgSpec]) -> Surroundings:
+    """What a recipe's conditions are compared with: device, versions, and the inputs of this
+    call."""
     return Surroundings(
         device=bench.device,
         inputs=tuple(inputs),

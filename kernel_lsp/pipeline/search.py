@@ -79,6 +79,8 @@ class Contestant:
 
     @property
     def ranks(self) -> accuracy.Ranks:
+        """Site's key -> place of its precision among those that the site allows
+        (`accuracy.ranks`)."""
         return accuracy.ranks(self.ranked_plan.sites, self.steps)
 
 

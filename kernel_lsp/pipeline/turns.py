@@ -47,6 +47,8 @@ class DeviceTurns:
         return self._waiting > 0 or self._wanted_elsewhere()
 
     async def take(self, report: Report) -> None:
+        """Waits for a turn on the device, in this process and then across processes; reports while
+        it waits. Cancelled, it holds nothing."""
         if self._order.locked():
             report(Progress(phase="queue", message="waiting for the measurement before this one"))
         self._waiting += 1

@@ -12,6 +12,7 @@ from kernel_lsp.records import Break, Outcome
 
 
 def lines(outcome: Outcome, path: str) -> list[str]:
+    """One headline and a line per break of the graph, for a terminal; [] where nothing breaks."""
     if not outcome.breaks:
         return []
     found = [headline(outcome)]
@@ -22,6 +23,8 @@ def lines(outcome: Outcome, path: str) -> list[str]:
 
 
 def markdown(outcome: Outcome, text: str) -> list[str]:
+    """A headline and a list of the breaks, each with its remedy, lines as they are in ``text``; []
+    where nothing breaks."""
     if not outcome.breaks:
         return []
     found = [headline(outcome), ""]

@@ -106,6 +106,7 @@ def spread(speedup: Interval) -> str:
 
 
 def device(evaluation: Evaluation) -> str:
+    """The device's name as its driver says it, else its kind."""
     return evaluation.device_name or evaluation.device
 
 
@@ -117,6 +118,7 @@ def duration(milliseconds: float) -> str:
 
 
 def median_ms(evaluation: Evaluation, provider: str) -> float | None:
+    """Median milliseconds of that provider's calls; None: it was not timed."""
     return next((t.median_ms for t in evaluation.timings if t.provider == provider), None)
 
 
@@ -133,6 +135,8 @@ def describe_workload(workload: Workload) -> str:
 
 
 def unified_diff(before: str, after: str, path: str) -> str:
+    """The change as a unified diff that `git apply` reads, "\\ No newline" included; "" where
+    nothing changes."""
     lines = difflib.unified_diff(split_lines(before), split_lines(after), f"a/{path}", f"b/{path}")
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines

@@ -83,6 +83,7 @@ def verification_text(found: Verification) -> str:
 
 
 def verified_json(results: Sequence[tuple[LearnedSkill, Verification]]) -> str:
+    """Each verification with its skill's papers, as versioned JSON."""
     return to_versioned_json(
         verified=[{"papers": papers, "verification": found} for papers, found in results]
     )

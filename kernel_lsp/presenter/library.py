@@ -95,6 +95,7 @@ def skill_text(skill: Skill) -> str:
 
 
 def skill_json(skill: Skill, papers: LearnedSkill | None = None) -> str:
+    """The skill as versioned JSON, with its papers where it was learned."""
     return to_versioned_json(skill=skill, papers=papers)
 
 
@@ -110,6 +111,7 @@ def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
 
 
 def lint_json(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
+    """What is wrong with how many skills, as versioned JSON."""
     return to_versioned_json(num_skills=num_skills, problems=list(problems))
 
 

@@ -29,6 +29,7 @@ _SEVERITIES = {
 
 
 def range_of(span: Span, positions: Positions) -> types.Range:
+    """The span as lines and characters in the client's encoding."""
     (line, character), (end_line, end_character) = (
         positions.position(span.start),
         positions.position(span.end),
@@ -40,6 +41,7 @@ def range_of(span: Span, positions: Positions) -> types.Range:
 
 
 def span_of(chosen: types.Range, positions: Positions) -> Span:
+    """The range as offsets of the text."""
     return Span(
         start=positions.offset(chosen.start.line, chosen.start.character),
         end=positions.offset(chosen.end.line, chosen.end.character),
@@ -79,12 +81,14 @@ def rewrite_action(
 def fix_action(
     title: str, edit: types.WorkspaceEdit, diagnostics: Sequence[types.Diagnostic]
 ) -> types.CodeAction:
+    """A quick fix that carries its edit and names the diagnostics that it mends."""
     return types.CodeAction(
         title=title, kind=QUICKFIX, edit=edit, diagnostics=list(diagnostics) or None
     )
 
 
 def action_data(action: Action, uri: str) -> Json:
+    """What a code action remembers until it is resolved: which proposal it is, for which text."""
     return {
         "uri": uri,
         "proposal": action.proposal,
@@ -96,10 +100,12 @@ def action_data(action: Action, uri: str) -> Json:
 def command_action(
     title: str, command: str, arguments: Json, kind: str = REWRITE
 ) -> types.CodeAction:
+    """A code action that runs one of our commands."""
     return types.CodeAction(title=title, kind=kind, command=command_of(title, command, arguments))
 
 
 def command_of(title: str, command: str, arguments: Json) -> types.Command:
+    """The command with its arguments as one object."""
     return types.Command(title=title, command=command, arguments=[arguments])
 
 
@@ -183,6 +189,7 @@ def program_edit(
 
 
 def lens(item: Lens, uri: str, positions: Positions) -> types.CodeLens:
+    """A lens on the line where the item begins; a click runs its command."""
     line, _ = positions.position(item.span.start)
     start = types.Position(line=line, character=0)
     return types.CodeLens(
@@ -196,6 +203,7 @@ def lens(item: Lens, uri: str, positions: Positions) -> types.CodeLens:
 
 
 def inlay(span: Span, text: str, positions: Positions) -> types.InlayHint:
+    """A hint behind the span."""
     line, character = positions.position(span.end)
     return types.InlayHint(
         position=types.Position(line=line, character=character), label=f" {text}", padding_left=True
@@ -216,6 +224,7 @@ def hover(
 
 
 def percentage(progress: Progress) -> int | None:
+    """Whole percent from 0 to 100; None: how much there is to do is unknown."""
     if progress.done is None or not progress.total:
         return None
     return max(0, min(100, round(100 * progress.done / progress.total)))

@@ -18,6 +18,8 @@ UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def lines(outcome: Outcome, path: str) -> list[str]:
+    """A line per near miss and one of the whole call, for a terminal; [] where something is
+    offered."""
     if outcome.note is None:
         return []
     found = []
@@ -30,6 +32,7 @@ def lines(outcome: Outcome, path: str) -> list[str]:
 
 
 def markdown(outcome: Outcome, text: str) -> list[str]:
+    """The near misses as a list, lines as they are in ``text``; [] where something is offered."""
     if outcome.note is None:
         return []
     found = []

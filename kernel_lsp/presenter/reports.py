@@ -206,5 +206,6 @@ def _sarif_notification(path: str | Path, problem: ParseProblem) -> Json:
 
 
 def sarif_uri(path: str | Path) -> str:
+    """The path as SARIF's ``uri``: absolute ones as file URLs, others percent-encoded."""
     path = Path(path)
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())

@@ -53,12 +53,14 @@ def event_row(event: Event) -> tuple[str, ...]:
 
 
 def sessions_text(sessions: Sequence[SessionSummary]) -> str:
+    """A table with a row per session."""
     if not sessions:
         return "the journal is empty"
     return _table([COLUMNS, *(session_row(session) for session in sessions)])
 
 
 def sessions_json(sessions: Sequence[SessionSummary]) -> str:
+    """The sessions as versioned JSON."""
     return to_versioned_json(sessions=list(sessions))
 
 
@@ -85,12 +87,14 @@ def _passed_over(session: SessionSummary, events: Sequence[Event]) -> str:
 
 
 def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
+    """One session and all its events as versioned JSON."""
     return to_versioned_json(session=session, events=list(events))
 
 
 def forgotten_text(
     *, sessions: int, events: int, proposals: int, files: int, recordings: int
 ) -> str:
+    """One line that counts what was removed."""
     removed = f"removed: {events} events, {proposals} proposals, {sessions} sessions"
     removed += f", {files} files of evidence and searches" if files else ""
     return removed + (f", {count(recordings, 'recording')}" if recordings else "")

@@ -34,6 +34,7 @@ def markdown(proposal: Proposal) -> str | None:
 
 
 def svg(proposal: Proposal) -> str | None:
+    """The picture as SVG; None where fewer than two providers were timed."""
     found = proposal.evaluation
     times = {timing.provider: timing.median_ms for timing in found.timings if timing.median_ms > 0}
     if len(times) < 2:

@@ -72,4 +72,5 @@ class Guarded:
 
     @property
     def failed(self) -> bool:
+        """Whether it is slow or wrong now; what could not be judged has not failed."""
         return self.holding in (Holding.SLOW, Holding.WRONG)

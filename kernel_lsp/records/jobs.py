@@ -101,6 +101,7 @@ class Outcome:
 
     @property
     def best(self) -> Proposal | None:
+        """The fastest proposal that is faster than every baseline; None: there is none."""
         return next((p for p in self.proposals if p.verdict is Verdict.FASTER), None)
 
     @property

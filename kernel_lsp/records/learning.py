@@ -68,6 +68,7 @@ class TaskUplift:
 
     @property
     def uplift(self) -> float:
+        """The gain with the skill minus the gain without it."""
         return self.gain_with - self.gain_without
 
 
@@ -120,6 +121,7 @@ class LearnedSkill:
 
     @property
     def verified_on(self) -> tuple[str, ...]:
+        """The hardware on which a verification accepted it, each once."""
         return tuple(dict.fromkeys(one.hardware for one in self.verifications if one.accepted))
 
 

@@ -78,6 +78,7 @@ class Cost:
 
     @property
     def tokens(self) -> int:
+        """Tokens of prompts and replies together."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Cost) -> Cost:

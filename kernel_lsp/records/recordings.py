@@ -60,4 +60,5 @@ class RecordedLaunch:
 
     @property
     def target(self) -> str:
+        """The kernel as `path::name`."""
         return f"{self.path}::{self.kernel}"

@@ -135,6 +135,8 @@ class Candidate:
 
     @property
     def provenance(self) -> Provenance:
+        """Who proposed it, when, from what and with which skills: what outlives the candidate's
+        text."""
         return Provenance(
             proposer=self.proposer,
             move=self.move,

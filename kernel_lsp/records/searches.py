@@ -113,6 +113,7 @@ class Attempt:
 
     @property
     def candidate(self) -> Candidate | None:
+        """What was proposed; None: the attempt did not get to a candidate."""
         return self.proposal.candidate if self.proposal else None
 
 
@@ -178,6 +179,7 @@ class ArmStats:
 
     @property
     def mean_gain(self) -> float | None:
+        """The mean gain of its tries; None before the first."""
         return self.gain_sum / self.tries if self.tries else None
 
 
@@ -268,10 +270,12 @@ class Archive(Protocol):
         """One transaction, synced. A disk that refuses: kept in memory, said once through
         `problems`."""
 
-    def elites(self, island: int) -> Mapping[ArchiveCell, Attempt]: ...
+    def elites(self, island: int) -> Mapping[ArchiveCell, Attempt]:
+        """Cell -> the best attempt in it, of one island."""
 
     @property
-    def problems(self) -> tuple[str, ...]: ...
+    def problems(self) -> tuple[str, ...]:
+        """What went wrong while it was written, in words."""
 
     def close(self) -> None: ...
 
@@ -287,10 +291,12 @@ class Strategy(Protocol):
 class SkillArms(Protocol):
     """The bandit over skills."""
 
-    def stats(self) -> tuple[ArmStats, ...]: ...
+    def stats(self) -> tuple[ArmStats, ...]:
+        """What is known of every skill, bottleneck and device that was tried."""
 
     def order(self, skills: Sequence[str], bottleneck: Bottleneck, device: str) -> list[str]:
         """Most promising first, optimistically: untried before tried, then mean gain plus a UCB1
         bonus."""
 
-    def learn(self, attempt: Attempt, bottleneck: Bottleneck, device: str) -> None: ...
+    def learn(self, attempt: Attempt, bottleneck: Bottleneck, device: str) -> None:
+        """Counts the attempt for each skill of its candidate."""

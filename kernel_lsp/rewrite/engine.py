@@ -94,6 +94,8 @@ class EngineSession:
         return graph
 
     def capture(self) -> Capture:
+        """What of the opened program other processes see: its words, sites, inputs, bytes moved and
+        graph."""
         read, written = cost.traffic(self.graph)
         self._seen = MatchObserver()
         return Capture(
@@ -189,6 +191,7 @@ class EngineSession:
         return Viewed(graph=view_of(graph), sites=self.sites(graph), cost=cost)
 
     def launched(self, steps: list[Step]) -> KernelView:
+        """Raises RewriteError: that question is for kernels."""
         raise RewriteError("a graph launches many kernels", "view it")
 
     def weigh(self, steps: list[Step]) -> float:

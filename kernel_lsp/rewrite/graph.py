@@ -158,6 +158,7 @@ class Graph:
 
     @property
     def nodes(self) -> list[fx.Node]:
+        """All calls, in the order in which they run."""
         return [node for node in self.fx.nodes if node.op == "call_function"]
 
     def named(self, name: str) -> fx.Node:
@@ -192,6 +193,7 @@ class Graph:
 
     @property
     def output(self) -> fx.Node:
+        """The node that returns."""
         return next(node for node in reversed(self.fx.nodes) if node.op == "output")
 
     @property
@@ -200,6 +202,7 @@ class Graph:
         return tuple(self.output.args[0])
 
     def is_output(self, node: fx.Node) -> bool:
+        """Whether the node's value is returned."""
         return self.output in node.users
 
     def val(self, node: fx.Node) -> Any:
@@ -207,6 +210,7 @@ class Graph:
         return node.meta["val"]
 
     def fact(self, node: fx.Node) -> TensorFact:
+        """What is proved of the node's value; found once, with that of all nodes before it."""
         if node not in self._facts:
             for earlier in self.fx.nodes:
                 if earlier not in self._facts and earlier.op != "output":

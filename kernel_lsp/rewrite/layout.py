@@ -39,6 +39,7 @@ TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def convolutions(graph: Graph) -> list[fx.Node]:
+    """All 2-D convolutions with a batch axis, in order."""
     return [
         node for node in graph.nodes if is_op(node, *CONVOLUTIONS) and graph.val(node).dim() == 4
     ]

@@ -67,10 +67,12 @@ def parameters_of(graph: Graph, match: Match) -> dict[str, list[Any]]:
 
 
 def proof(claim: str, holds: bool, because: str) -> Proof:
+    """One precondition: what is claimed, whether it holds, and by which facts."""
     return Proof(claim=claim, holds=bool(holds), because=because)
 
 
 def is_number(value: Any) -> bool:
+    """Whether it is an int or a float, and no bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

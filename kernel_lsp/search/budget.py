@@ -35,7 +35,7 @@ class SpentBudget:
         """None: go on."""
         limits, attempts, cost = self.limits, archive.attempts, archive.cost
         checks = (
-            (StopReason.ROOFLINE, at_the_roof(attempts)),
+            (StopReason.ROOFLINE, _at_the_roof(attempts)),
             (StopReason.CANDIDATES, count_judged(attempts) >= limits.candidates),
             (
                 StopReason.CANDIDATES,
@@ -61,7 +61,7 @@ class SpentBudget:
 
 def count_judged(attempts: Sequence[Attempt]) -> int:
     """Candidates that this search has judged."""
-    return sum(1 for attempt in attempts if was_judged(attempt))
+    return sum(1 for attempt in attempts if _was_judged(attempt))
 
 
 def count_attempts(attempts: Sequence[Attempt]) -> int:
@@ -69,7 +69,7 @@ def count_attempts(attempts: Sequence[Attempt]) -> int:
     return sum(1 for attempt in attempts if attempt.move is not Move.SEED)
 
 
-def was_judged(attempt: Attempt) -> bool:
+def _was_judged(attempt: Attempt) -> bool:
     return attempt.proposal is not None and attempt.move is not Move.SEED
 
 
@@ -79,19 +79,19 @@ def stagnant(attempts: Sequence[Attempt], begun: int = 0) -> float:
     leader = best(attempts)
     first = max(begun, leader.number + 1 if leader else 0)
     later = [a for a in attempts if a.number >= first and a.move is not Move.SEED]
-    return sum(1.0 if was_judged(attempt) else REPEATED for attempt in later)
+    return sum(1.0 if _was_judged(attempt) else REPEATED for attempt in later)
 
 
 def count_wasted(attempts: Sequence[Attempt], begun: int = 0) -> int:
     """The newest attempts, from number ``begun`` on, that had nothing to judge."""
     useless = itertools.takewhile(
-        lambda a: a.number >= begun and a.move is not Move.SEED and not was_judged(a),
+        lambda a: a.number >= begun and a.move is not Move.SEED and not _was_judged(a),
         reversed(attempts),
     )
     return sum(1 for _ in useless)
 
 
-def at_the_roof(attempts: Sequence[Attempt]) -> bool:
+def _at_the_roof(attempts: Sequence[Attempt]) -> bool:
     leader = best(attempts)
     share = leader.proposal.evaluation.roofline_share if leader and leader.proposal else None
     return share is not None and share * AT_THE_ROOF >= 1.0

@@ -60,9 +60,11 @@ class MemoryArchive:
 
     @property
     def problems(self) -> tuple[str, ...]:
+        """What went wrong while attempts were kept, in words."""
         return tuple(self._problems)
 
     def elites(self, island: int) -> Mapping[ArchiveCell, Attempt]:
+        """Cell -> the best attempt in it, of one island."""
         return islands.elites(islands.population(self.attempts, island))
 
     @property

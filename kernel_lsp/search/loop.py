@@ -60,7 +60,7 @@ class Recall(Protocol):
         """The verdict that a killed process had reached; None: it had not."""
 
 
-async def nothing(attempt: Attempt, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
+async def _nothing(attempt: Attempt, candidate: Candidate, *, full: bool) -> SearchJudgement | None:
     return None
 
 
@@ -90,7 +90,7 @@ class SearchLoop:
     workers: SearchWorkers
     report: Report = lambda progress: None
     digest: attempts.Digest = lambda judged: {}
-    recall: Recall = nothing
+    recall: Recall = _nothing
     learn: Callable[[Attempt], None] = lambda attempt: None
     retry_s: Sequence[float] = RETRY_S
     notes: list[str] = field(default_factory=list)

@@ -54,6 +54,7 @@ class SearchSpace:
 
     @property
     def size(self) -> int:
+        """The number of combinations."""
         return math.prod(len(axis.choices) for axis in self.axes)
 
     def point(self, steps: Sequence[Step]) -> Point | None:
@@ -92,6 +93,7 @@ class SearchSpace:
             yield tuple(changed.get(place, value) for place, value in enumerate(center))
 
     def all(self) -> Iterator[Point]:
+        """Every combination, the defaults first, the last axis fastest."""
         return itertools.product(*(range(len(axis.choices)) for axis in self.axes))
 
 

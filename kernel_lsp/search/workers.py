@@ -30,9 +30,11 @@ class SearchWorkers:
         return self.samples + 2 * self.judges
 
     def generating(self) -> AbstractAsyncContextManager[None]:
+        """A context for writing a candidate; waits until there is room for one more."""
         return self._inside(GENERATE)
 
     def judging(self) -> AbstractAsyncContextManager[None]:
+        """A context for judging a candidate; waits until there is room for one more."""
         return self._inside(JUDGE)
 
     def _inside(self, kind: str) -> AbstractAsyncContextManager[None]:
@@ -48,6 +50,7 @@ class Signal:
         """How often it was given."""
 
     def give(self) -> None:
+        """Wakes all who wait."""
         self.count += 1
         self._event.set()
         self._event = asyncio.Event()

@@ -60,6 +60,7 @@ class Abilities:
 
 
 def of(params: types.InitializeParams) -> Abilities:
+    """What the client can do, as it said when it connected; what it did not mention it cannot."""
     caps = params.capabilities
     action = _get(caps, "text_document.code_action")
     published = _get(caps, "text_document.publish_diagnostics")

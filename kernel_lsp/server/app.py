@@ -122,6 +122,7 @@ class KernelServer(LanguageServer):
             log.error("a background task failed", exc_info=error)
 
     async def off_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of ``work``, done on the thread for analysis while the loop goes on."""
         return await asyncio.get_running_loop().run_in_executor(self._cpu, work, *arguments)
 
     # --- folders and settings ----------------------------------------------------------------
@@ -144,6 +145,7 @@ class KernelServer(LanguageServer):
         return roots[0] if roots else str(Path.cwd())
 
     def roots(self) -> list[str]:
+        """The paths of the workspace's folders, each once; those that are no files are left out."""
         uris = [
             *self.workspace.folders,
             *([self.workspace.root_uri] if self.workspace.root_uri else []),
@@ -163,8 +165,9 @@ class KernelServer(LanguageServer):
         return str(path.parent), path.name
 
     def settings(self, folder: str) -> Settings:
+        """The settings of a folder; read when it is first asked for."""
         if folder not in self._known_folders:
-            self.reconfigure(folder)
+            self._reconfigure(folder)
         return self.session.settings(folder)
 
     def are_stale(self, folder: str) -> bool:
@@ -178,7 +181,7 @@ class KernelServer(LanguageServer):
             folder, editor={**self.editor_settings, **self.folder_settings.get(folder, {})}
         )
 
-    def reconfigure(self, folder: str) -> None:
+    def _reconfigure(self, folder: str) -> None:
         self._known_folders.add(folder)
         settings, problems = self._load(folder)
         self.session.configure(folder, settings)
@@ -186,8 +189,9 @@ class KernelServer(LanguageServer):
             self.say(f"{folder}: {problem}", types.MessageType.Warning)
 
     def reconfigure_all(self) -> None:
+        """Reads the settings of all known folders anew and shows every document by them."""
         for folder in self._known_folders:
-            self.reconfigure(folder)
+            self._reconfigure(folder)
         for uri in self.session.documents:
             self.publish(uri)
         self.on_reconfigured()
@@ -327,6 +331,7 @@ class KernelServer(LanguageServer):
         self.workspace_diagnostic_refresh(None)
 
     def diagnostic(self, hint: Hint, positions: Positions) -> types.Diagnostic:
+        """The hint as a diagnostic, with as much as the client can show."""
         able = self.abilities
         return lsp.diagnostic(
             hint,
@@ -347,16 +352,16 @@ class KernelServer(LanguageServer):
         if (pending := self._pending.pop(uri, None)) is not None:
             pending.cancel()
 
-    def diagnostics_at(self, uri: str, span_code: str | None = None) -> list[types.Diagnostic]:
-        return [d for d in self._published.get(uri, []) if span_code is None or d.code == span_code]
-
     def positions(self, snapshot: Snapshot) -> Positions:
+        """Offsets and positions of the snapshot's text, kept for the last one that was asked
+        for."""
         if self._positions is None or self._positions[0] is not snapshot:
             self._positions = (snapshot, Positions(snapshot.text, self.position_encoding))
         return self._positions[1]
 
     @property
     def position_encoding(self) -> str:
+        """What a character is for this client: `utf-8`, `utf-16` or `utf-32`."""
         chosen = self.workspace.position_encoding
         return str(getattr(chosen, "value", chosen))
 
@@ -428,6 +433,7 @@ class KernelServer(LanguageServer):
             await self.host.ask("keep", tracker=self.session.tracker.export())
 
     def job(self, uri: str, qualname: str) -> Job:
+        """What the host is asked to do for one target, with the text as it is open now."""
         document = self.session.documents[uri]
         settings = self.settings(document.folder)
         return Job(
@@ -471,12 +477,15 @@ class KernelServer(LanguageServer):
             self.say(text, types.MessageType.Warning)
 
     def set_status(self, health: str, message: str | None) -> None:
+        """Tells a client that shows a status how the server is; nothing where that has not
+        changed."""
         if self.abilities.status and self._status != (health, message):
             self._status = (health, message)
             body = {"health": health, "quiescent": message is None, "message": message}
             self.protocol.notify("experimental/serverStatus", body)
 
     def record(self, events: list[Event]) -> None:
+        """Sends events to the journal and keeps what is still watched of offers."""
         if not events:
             return
         self.host.record(events)

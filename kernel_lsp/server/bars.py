@@ -28,10 +28,12 @@ class ProgressBar:
         self._last: Progress | None = None
 
     def start(self) -> None:
+        """Makes the client show a bar, if it can, once the job has taken a while."""
         if self._ls.abilities.progress:
             self._ls.spawn(self._begin())
 
     def report(self, progress: Progress) -> None:
+        """Shows how far the job is."""
         self._last = progress
         if self._begun and not self._over.is_set():
             value = types.WorkDoneProgressReport(

@@ -29,6 +29,7 @@ Handler = Callable[[KernelServer, ServerJobs, Json], Any]
 
 
 def register(ls: KernelServer, jobs: ServerJobs) -> None:
+    """Adds all commands to the server."""
     for name, handler in COMMANDS.items():
         ls.command(f"kernel-lsp.{name}")(_adapter(ls, jobs, handler))
 

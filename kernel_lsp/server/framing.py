@@ -223,9 +223,11 @@ class FrameReader:
         self._waiting = threading.BoundedSemaphore(MAX_WAITING)
 
     def start(self) -> None:
+        """Begins to read."""
         threading.Thread(target=self._run, name="from the client", daemon=True).start()
 
     def done(self) -> None:
+        """Says that one delivered value has been dealt with, so that another may be read."""
         self._waiting.release()
 
     def _run(self) -> None:
@@ -241,10 +243,13 @@ class FrameReader:
 
 
 def descriptor_reader(descriptor: int) -> Callable[[int], bytes]:
+    """A function that reads at most so many bytes of the descriptor; b"" at its end."""
     return lambda count: os.read(descriptor, count)
 
 
 def descriptor_writer(descriptor: int) -> Callable[[bytes], None]:
+    """A function that writes all of its bytes to the descriptor."""
+
     def write(data: bytes) -> None:
         view = memoryview(data)
         while view:

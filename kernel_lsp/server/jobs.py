@@ -49,6 +49,7 @@ class JobKey:
     kind: JobKind = JobKind.QUICK
 
     def matches(self, uri: str | None, qualname: str | None, kind: str | None) -> bool:
+        """Whether it is a job of that document, target and kind; None stands for any."""
         return (
             uri in (None, self.uri)
             and qualname in (None, self.qualname)
@@ -77,6 +78,7 @@ class ServerJobs:
 
     @property
     def queue(self) -> list[str]:
+        """The names of all targets with a job, for the status; searches say that they are one."""
         return [key.qualname + " (search)" * (key.kind is JobKind.SEARCH) for key in self._running]
 
     def start(self, uri: str, qualname: str) -> asyncio.Task[Outcome | None]:
@@ -91,6 +93,7 @@ class ServerJobs:
         )
 
     def searching(self, uri: str, qualname: str) -> bool:
+        """Whether a search for that target runs or waits."""
         return JobKey(uri=uri, qualname=qualname, kind=JobKind.SEARCH) in self._running
 
     def cancel(
@@ -334,6 +337,7 @@ class ServerJobs:
         return origin if allowed else None
 
     def grant(self, folder: str, answer: ConsentAnswer) -> None:
+        """Keeps the user's answer for the folder and takes back the question."""
         self.questions.forget(folder)
         self._ls.consents.record(folder, answer)
 

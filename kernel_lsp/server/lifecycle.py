@@ -46,6 +46,7 @@ class _PlainLines(logging.Formatter):
 
 
 def make_server() -> KernelServer:
+    """A server with all its requests and commands, not yet connected to anybody."""
     with many_that_stay():
         from kernel_lsp.server import commands, reads, sync
         from kernel_lsp.server.app import KernelServer

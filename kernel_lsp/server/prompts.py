@@ -34,5 +34,6 @@ async def show(ls: KernelServer, uri: str, qualname: str) -> Json:
 
 
 def write(path: Path, text: str) -> None:
+    """Writes the text, and makes the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -266,6 +266,7 @@ class Protocol(LanguageServerProtocol):
     def send_request(
         self, method: str, params: Any = None, callback: Any = None, msg_id: Any = None
     ) -> Any:
+        """The future of the client's answer; the request's id is kept as one of ours."""
         future = super().send_request(method, params, callback, msg_id)
         self._ours.update(key for key, value in self._request_futures.items() if value is future)
         return future
@@ -296,6 +297,7 @@ class Protocol(LanguageServerProtocol):
 
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, Any]:
+        """The base class's answer. Raises JsonRpcInvalidParams for a root that is no URI."""
         folders = [folder.uri for folder in params.workspace_folders or ()]
         for uri in (params.root_uri, *folders):
             if uri is not None and not _is_uri(uri):
@@ -312,14 +314,17 @@ class Protocol(LanguageServerProtocol):
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: Any) -> Generator[Any, Any, None]:
+        """Runs our handler alone: the base class's copy of all texts is not used."""
         yield self.fm.features[types.TEXT_DOCUMENT_DID_OPEN], (params,), None
 
     @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
     def lsp_text_document__did_change(self, params: Any) -> Generator[Any, Any, None]:
+        """Runs our handler alone."""
         yield self.fm.features[types.TEXT_DOCUMENT_DID_CHANGE], (params,), None
 
     @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
     def lsp_text_document__did_close(self, params: Any) -> Generator[Any, Any, None]:
+        """Runs our handler alone."""
         yield self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE], (params,), None
 
     @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
@@ -380,6 +385,7 @@ def _is_uri(text: str) -> bool:
 
 
 def is_id(value: Any) -> bool:
+    """Whether a value may be the id of a request."""
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 

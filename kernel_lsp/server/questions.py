@@ -106,6 +106,8 @@ class Questions:
         return answer is True
 
     def answered_remote(self, folder: str, origin: str, *, allowed: bool) -> None:
+        """Keeps whether code of the folder may go to that endpoint; an answer that cannot be kept
+        is said."""
         self._asking_remote.pop((folder, origin), None)
         consents = self._ls.consents
         try:

@@ -22,13 +22,14 @@ from kernel_lsp.session import fingerprint_of
 
 
 def register(ls: KernelServer) -> None:
+    """Adds the requests that only read, as far as the client can use their answers."""
     options = announced.features(ls.abilities)
     code_action = types.TEXT_DOCUMENT_CODE_ACTION
-    ls.feature(code_action, options[code_action])(on_code_action)
+    ls.feature(code_action, options[code_action])(_on_code_action)
     ls.feature(types.CODE_ACTION_RESOLVE)(on_resolve)
-    ls.feature(types.TEXT_DOCUMENT_HOVER)(on_hover)
-    ls.feature(types.TEXT_DOCUMENT_CODE_LENS)(on_code_lens)
-    ls.feature(types.TEXT_DOCUMENT_INLAY_HINT)(on_inlay_hint)
+    ls.feature(types.TEXT_DOCUMENT_HOVER)(_on_hover)
+    ls.feature(types.TEXT_DOCUMENT_CODE_LENS)(_on_code_lens)
+    ls.feature(types.TEXT_DOCUMENT_INLAY_HINT)(_on_inlay_hint)
     if ls.abilities.pull:
         _register_pulls(ls)
     if ls.abilities.renames:
@@ -73,7 +74,7 @@ async def on_will_rename(
 
 
 @count_time("hover")
-def on_hover(ls: KernelServer, params: types.HoverParams) -> types.Hover | None:
+def _on_hover(ls: KernelServer, params: types.HoverParams) -> types.Hover | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None or not ls.settings(document.folder).hover:
@@ -90,7 +91,7 @@ def on_hover(ls: KernelServer, params: types.HoverParams) -> types.Hover | None:
 
 
 @count_time("codeAction")
-def on_code_action(
+def _on_code_action(
     ls: KernelServer, params: types.CodeActionParams
 ) -> list[types.CodeAction | types.Command]:
     uri = params.text_document.uri
@@ -133,7 +134,7 @@ def on_resolve(ls: KernelServer, action: types.CodeAction) -> types.CodeAction:
 
 
 @count_time("codeLens")
-def on_code_lens(ls: KernelServer, params: types.CodeLensParams) -> list[types.CodeLens] | None:
+def _on_code_lens(ls: KernelServer, params: types.CodeLensParams) -> list[types.CodeLens] | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None or not ls.settings(document.folder).code_lens:
@@ -144,7 +145,7 @@ def on_code_lens(ls: KernelServer, params: types.CodeLensParams) -> list[types.C
 
 
 @count_time("inlayHint")
-def on_inlay_hint(ls: KernelServer, params: types.InlayHintParams) -> list[types.InlayHint] | None:
+def _on_inlay_hint(ls: KernelServer, params: types.InlayHintParams) -> list[types.InlayHint] | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None or not ls.settings(document.folder).inlay_hints:

@@ -25,14 +25,15 @@ WATCH_AFTER_S = 0.3
 
 
 def register(ls: KernelServer) -> None:
+    """Adds the notifications about documents, folders, settings and files."""
     ls.on_disk = lambda paths: on_disk(ls, paths)
-    ls.feature(types.TEXT_DOCUMENT_DID_OPEN)(on_open)
-    ls.feature(types.TEXT_DOCUMENT_DID_CHANGE)(on_change)
-    ls.feature(types.TEXT_DOCUMENT_DID_SAVE, ALWAYS[types.TEXT_DOCUMENT_DID_SAVE])(on_save)
+    ls.feature(types.TEXT_DOCUMENT_DID_OPEN)(_on_open)
+    ls.feature(types.TEXT_DOCUMENT_DID_CHANGE)(_on_change)
+    ls.feature(types.TEXT_DOCUMENT_DID_SAVE, ALWAYS[types.TEXT_DOCUMENT_DID_SAVE])(_on_save)
     ls.feature(types.TEXT_DOCUMENT_DID_CLOSE)(on_close)
-    ls.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(on_configuration)
+    ls.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_on_configuration)
     ls.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(on_folders)
-    ls.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(on_watched)
+    ls.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(_on_watched)
     register_notebooks(ls)
 
 
@@ -60,6 +61,7 @@ def register_notebooks(ls: KernelServer) -> None:
 
 
 async def on_initialized(ls: KernelServer, params: types.InitializedParams) -> None:
+    """Begins what takes time: watching files, asking for settings."""
     ls.spawn(_tick(ls))
     if ls.abilities.watched_files:
         ls.spawn(_register_watchers(ls))
@@ -69,7 +71,7 @@ async def on_initialized(ls: KernelServer, params: types.InitializedParams) -> N
     ls.set_status("ok", None)
 
 
-def on_open(ls: KernelServer, params: types.DidOpenTextDocumentParams) -> None:
+def _on_open(ls: KernelServer, params: types.DidOpenTextDocumentParams) -> None:
     item = params.text_document
     python = item.language_id == "python" or item.uri.endswith(".py")
     if not python or not documents.is_wanted(item.uri, item.text):
@@ -82,7 +84,7 @@ def on_open(ls: KernelServer, params: types.DidOpenTextDocumentParams) -> None:
     watch_soon(ls, [Path(folder), (Path(folder) / path).parent])
 
 
-def on_change(ls: KernelServer, params: types.DidChangeTextDocumentParams) -> None:
+def _on_change(ls: KernelServer, params: types.DidChangeTextDocumentParams) -> None:
     uri = params.text_document.uri
     if uri not in ls.session.documents:
         return
@@ -102,7 +104,7 @@ def _forget(ls: KernelServer, uri: str) -> None:
         ls.session.close(uri)
 
 
-def on_save(ls: KernelServer, params: types.DidSaveTextDocumentParams) -> None:
+def _on_save(ls: KernelServer, params: types.DidSaveTextDocumentParams) -> None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None:
@@ -121,10 +123,10 @@ def on_close(ls: KernelServer, params: types.DidCloseTextDocumentParams) -> None
     if document is not None:
         ls.session.close(uri)
         ls.note_change()
-        ls.spawn(look_at_disk(ls, document.folder, document.path, "close"))
+        ls.spawn(_look_at_disk(ls, document.folder, document.path, "close"))
 
 
-async def on_configuration(ls: KernelServer, params: types.DidChangeConfigurationParams) -> None:
+async def _on_configuration(ls: KernelServer, params: types.DidChangeConfigurationParams) -> None:
     if ls.abilities.configuration:
         await _fetch_settings(ls)
         return
@@ -145,7 +147,7 @@ async def on_folders(ls: KernelServer, params: types.DidChangeWorkspaceFoldersPa
     watch_soon(ls, [Path(root) for root in ls.roots()])
 
 
-def on_watched(ls: KernelServer, params: types.DidChangeWatchedFilesParams) -> None:
+def _on_watched(ls: KernelServer, params: types.DidChangeWatchedFilesParams) -> None:
     paths = [documents.path_of(change.uri) for change in params.changes]
     on_disk(ls, frozenset(path for path in paths if path is not None))
 
@@ -161,10 +163,10 @@ def on_disk(ls: KernelServer, paths: frozenset[Path]) -> None:
     for path in paths:
         folder, relative = ls.place(path.as_uri())
         if path.suffix == ".py":
-            ls.spawn(look_at_disk(ls, folder, relative, "disk"))
+            ls.spawn(_look_at_disk(ls, folder, relative, "disk"))
 
 
-async def look_at_disk(ls: KernelServer, folder: str, path: str, how: How) -> None:
+async def _look_at_disk(ls: KernelServer, folder: str, path: str, how: How) -> None:
     file = Path(folder) / path
     snapshot = await ls.off_loop(documents.read, file.as_uri(), folder)
     if snapshot is None and await ls.off_loop(file.exists):

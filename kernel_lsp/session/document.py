@@ -35,6 +35,7 @@ class Document:
 
     @property
     def current(self) -> bool:
+        """Whether the analysis is that of the text as it is now."""
         return self.analyzed is self.snapshot
 
     def touched(self, where: Span) -> list[Target]:
@@ -49,6 +50,7 @@ class Document:
 
 
 def touches(span: Span, where: Span) -> bool:
+    """Whether the spans have a place in common; ends count."""
     return span.start <= where.end and where.start <= span.end
 
 

@@ -82,6 +82,7 @@ class OfferTracking(Verdicts):
         return events
 
     def chosen(self, uri: str, proposal_id: str) -> list[Event]:
+        """The events of a user's choice of that proposal; [] where document or proposal is gone."""
         document, proposal = self.documents.get(uri), self.proposals.get(proposal_id)
         if (
             document is None

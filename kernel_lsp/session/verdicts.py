@@ -46,6 +46,7 @@ class Verdicts:
         return document
 
     def change(self, snapshot: Snapshot) -> None:
+        """Takes the new text of an open document."""
         self.documents[snapshot.uri].snapshot = snapshot
 
     def close(self, uri: str) -> None:
@@ -61,9 +62,11 @@ class Verdicts:
         return True
 
     def settings(self, folder: str) -> Settings:
+        """The settings of the folder; defaults where it has none."""
         return self._settings.get(folder) or _DEFAULTS
 
     def configure(self, folder: str, settings: Settings) -> None:
+        """Keeps the folder's settings."""
         self._settings[folder] = settings
 
     # --- verdicts ----------------------------------------------------------------------------
@@ -109,6 +112,7 @@ class Verdicts:
         self._outcomes.pop(fingerprint, None)
 
     def outcome(self, fingerprint: str) -> Outcome | None:
+        """What the last job found for that text of a target; None: there was none."""
         return self._outcomes.get(fingerprint)
 
     @property
@@ -122,9 +126,11 @@ class Verdicts:
         return None
 
     def running(self, uri: str, qualname: str, progress: Progress | None) -> None:
+        """Notes how far a target's job is; None: it waits in the queue."""
         self._running[uri, qualname] = progress
 
     def finished(self, uri: str, qualname: str) -> None:
+        """Notes that a target's job is over."""
         self._running.pop((uri, qualname), None)
 
     def _proposal(self, proposal_id: str) -> Proposal:
@@ -141,5 +147,6 @@ class Verdicts:
 
 
 def speed(proposal: Proposal) -> float:
+    """The middle of the proposal's speedup; 0.0 where it has none, so that it comes last."""
     speedup = proposal.evaluation.speedup
     return speedup.mid if speedup else 0.0

@@ -27,6 +27,7 @@ def _skill(proposal: Proposal) -> str:
 
 
 def verified_hint(target: Target, best: Proposal) -> Hint:
+    """The hint on a target's name that says how much faster the best rewrite is."""
     return Hint(
         span=target.name_span,
         code=_skill(best),
@@ -37,6 +38,7 @@ def verified_hint(target: Target, best: Proposal) -> Hint:
 
 
 def finding_hint(finding: Finding) -> Hint:
+    """The hint of one finding, with the page that explains its rule."""
     return Hint(
         span=finding.span,
         code=finding.rule,
@@ -64,6 +66,7 @@ def break_hint(target: Target, one: Break, line: int, text: str) -> Hint:
 
 
 def workload_hint(target: Target) -> Hint:
+    """The hint that says how to make an unmeasured target measurable."""
     message = (
         f"{target.qualname} cannot be measured: nobody said what it is called with; "
         f"{RECORD_A_RUN}, or write "
@@ -73,6 +76,7 @@ def workload_hint(target: Target) -> Hint:
 
 
 def action(target: Target, best: Proposal) -> Action:
+    """The action that puts the best rewrite into the text."""
     return Action(
         proposal=best.id,
         fingerprint=target.fingerprint,
@@ -84,6 +88,7 @@ def action(target: Target, best: Proposal) -> Action:
 
 
 def progress_title(progress: Progress | None) -> str:
+    """A few words on how far a job is; None: it waits."""
     if progress is None:
         return "queued"
     if progress.phase == "search":
@@ -106,6 +111,8 @@ def shares(known: Mapping[str, float], target: Target) -> tuple[str, ...]:
 
 
 def available(best: Proposal) -> str:
+    """What a lens says of a rewrite that was measured: time now, speedup with its spread,
+    device."""
     speedup, baseline = best.evaluation.speedup, best.evaluation.baseline
     before = cards.median_ms(best.evaluation, baseline) if baseline else None
     head = f"{cards.duration(before)} · " if before is not None else ""

@@ -90,6 +90,7 @@ def _unmet_by_tensors(asked: Requirements, tensors: Sequence[ArgSpec]) -> Iterat
 
 
 def elements(spec: ArgSpec) -> int:
+    """The number of elements of an argument; 1 for what has no shape."""
     return math.prod(spec.shape or ())
 
 

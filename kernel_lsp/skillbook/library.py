@@ -50,6 +50,7 @@ class Skillbook:
     """Hash of every loaded skill's files: two books with one digest behave alike."""
 
     def get(self, name: str) -> Skill | None:
+        """The skill of that name; None: there is none."""
         return next((skill for skill in self.skills if skill.name == name), None)
 
     def select(self, query: str | Iterable[str], limit: int = 20) -> tuple[SkillMatch, ...]:

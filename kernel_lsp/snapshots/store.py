@@ -70,6 +70,7 @@ class ProgramRecording:
         return Path(self.root) / str(entry["target"]).partition("::")[0]
 
     def qualname_of(self, entry: StoreTable) -> str:
+        """The qualified name of an entry's target, without its file."""
         return str(entry["target"]).partition("::")[2]
 
 

@@ -50,6 +50,7 @@ def pack(folder: Path) -> bytes:
 
 
 def digest_of(content: bytes) -> str:
+    """The content's hash, 64 digits: its name in the folder."""
     return hashlib.sha256(content).hexdigest()
 
 

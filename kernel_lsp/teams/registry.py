@@ -165,6 +165,7 @@ class Registry:
         return self._run(read)
 
     def next_number(self, kind: str, name: str) -> int:
+        """The number that the next release of that name will have, from 1."""
         query = "SELECT max(number) AS last FROM team_releases WHERE kind = :kind AND name = :name"
         return int(self._rows(query, kind=kind, name=name)[0]["last"] or 0) + 1
 

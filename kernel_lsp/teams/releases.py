@@ -113,6 +113,7 @@ class Release:
 
     @property
     def standing(self) -> ReleaseStanding:
+        """What all decisions together made of it; proposed where nobody has decided."""
         found = ReleaseStanding.PROPOSED
         for decision in self.decisions:
             found = _NEXT[found].get(decision.action, found)
@@ -125,6 +126,7 @@ class Release:
         return shares[-1] if shares else 0.0
 
     def allows(self, action: DecisionKind) -> bool:
+        """Whether that decision may follow now."""
         return action in _NEXT[self.standing]
 
 

@@ -28,9 +28,11 @@ class FilePlace:
     """From 1."""
 
     def wrong(self, key: str, what: str, remedy: str) -> WorkloadError:
+        """An error that names file, table, entry and key; for the caller to raise."""
         return WorkloadError(f"{self.path}: {self.table} {self.index}: {key} {what}", remedy)
 
     def refuse_unknown(self, given: dict[str, Any], known: set[str]) -> None:
+        """Raises WorkloadError when the entry has a key that is not among the known ones."""
         if unknown := sorted(given.keys() - known):
             raise self.wrong(unknown[0], "is unknown", f"known keys: {', '.join(sorted(known))}")
 

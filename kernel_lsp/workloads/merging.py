@@ -41,6 +41,8 @@ class MergedRecording:
 
 
 def merge(parts: Sequence[WorkloadTable], program: str) -> MergedRecording:
+    """One recording of all that a program's processes saw: ways of calling the same target are
+    counted together."""
     elapsed = sum(float(part["elapsed_s"]) for part in parts)
     targets: dict[tuple[str, str], _MergedTarget] = {}
     for part in parts:

@@ -100,6 +100,7 @@ def relative(uri: str, folder: str) -> str:
 
 
 def target_of(place: FilePlace, entry: dict[str, Any]) -> str:
+    """The entry's ``target``, `path::QualifiedName`. Raises WorkloadError where it is none."""
     target = entry.get("target")
     if not isinstance(target, str) or "::" not in target:
         raise place.wrong("target", f"is {target!r}", 'write "path/file.py::QualifiedName"')

@@ -159,6 +159,7 @@ class StreamedReply:
 
     @property
     def begun(self) -> bool:
+        """Whether any text or call of the reply has come yet."""
         return self._chars > 0
 
     @property

@@ -39,9 +39,11 @@ class RequestReader:
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def next(self) -> Json:
+        """The oldest request that nobody has taken yet; waits for one."""
         return self._waiting.get()
 
     def cancelled(self, number: int) -> bool:
+        """Whether the request of that number has been cancelled by its asker."""
         return number in self._cancelled
 
     def _read(self) -> None:
@@ -84,6 +86,8 @@ class Logprobs(transformers.LogitsProcessor):  # type: ignore[misc]
         return scores
 
     def ended(self, last_token: int) -> list[float]:
+        """One log-probability per sampled token, ``last_token`` included; to be called when
+        sampling is over."""
         self._take(last_token)
         return self._found
 
@@ -101,11 +105,14 @@ class Pieces(transformers.TextStreamer):  # type: ignore[misc]
         self.first: float | None = None
 
     def put(self, value: Any) -> None:
+        """Notes when the first token after the prompt comes, then hands the tokens to the base
+        class."""
         if not self.next_tokens_are_prompt and self.first is None:
             self.first = time.monotonic()
         super().put(value)
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """Sends a finished piece of text as a frame; called by the base class."""
         if text:
             wire.write_frame(self._replies, {"op": "text", "id": self._number, "text": text})
 
@@ -131,6 +138,8 @@ class LoadedModel:
         self._grammars: dict[str, Any] = {}
 
     def about(self) -> Json:
+        """What the parent learns of the model: context in tokens, device, what it can be held to.
+        Raises Failure when it has no chat template."""
         template = self._tokenizer.chat_template
         if not template:
             raise Failure(

@@ -39,7 +39,7 @@ def explain_failure(
             f"put it into {settings.api_key_env}, or run: keyring set {secrets.SERVICE} {origin}"
         )
         return BackboneError(f"{origin} {cause}: {failure.message}", remedy)
-    if too_long(failure):
+    if _too_long(failure):
         known = f", which has {info.context_tokens} tokens" if info and info.context_tokens else ""
         remedy = "take a model with a longer context, or serve it with a larger --max-model-len"
         return BackboneError(f"the prompt does not fit the model{known}: {failure.message}", remedy)
@@ -68,10 +68,10 @@ def explain_failure(
 
 def of_the_form(failure: HttpFailure) -> bool:
     """It may be the schema or the tools; vLLM says 500 of a grammar that it cannot compile."""
-    return failure.status in (400, 422, 500, 501) and not too_long(failure)
+    return failure.status in (400, 422, 500, 501) and not _too_long(failure)
 
 
-def too_long(failure: HttpFailure) -> bool:
+def _too_long(failure: HttpFailure) -> bool:
     words = failure.message.lower()
     by_name = failure.param in ("input_tokens", "input_text")
     return failure.status in (400, 413, 422) and (
@@ -85,7 +85,7 @@ def too_long(failure: HttpFailure) -> bool:
 
 def field(failure: HttpFailure) -> frozenset[str]:
     """The field that a server does not know, by its ``param`` or by its words."""
-    if failure.status not in (400, 422) or too_long(failure):
+    if failure.status not in (400, 422) or _too_long(failure):
         return frozenset()
     if failure.param is not None:
         return OPTIONAL & {failure.param.split(".")[0]}

@@ -80,6 +80,7 @@ class ModelServer:
 
     @property
     def alive(self) -> bool:
+        """Whether the keeper of the server still runs."""
         return self._keeper.poll() is None
 
     @contextmanager
@@ -128,6 +129,8 @@ class ModelServer:
         await asyncio.to_thread(self.stop_now, why)
 
     def stop_now(self, why: str) -> None:
+        """Ends the server and everything that it started, and waits until they are gone; ``why`` is
+        what a request that comes later is told."""
         if self.alive and not self._why:
             self._why = why
         if self._timer is not None:

@@ -63,6 +63,8 @@ class HttpFailure(Exception):
 
     @property
     def passing(self) -> bool:
+        """Whether the same request may succeed later: no answer at all, or a status that says
+        so."""
         return self.status is None or self.status in PASSING
 
 
@@ -197,6 +199,8 @@ class Rate:
         self._turns: deque[float] = deque()
 
     async def turn(self) -> None:
+        """Waits until one more request fits into this minute; returns at once where there is no
+        limit."""
         if self._most is None:
             return
         now = time.monotonic()

@@ -141,6 +141,8 @@ def order(settings: Settings, python: str, data_dir: str) -> serving.ServerOrder
 
 
 def command(settings: Settings, python: str, port: int) -> list[str]:
+    """The command line of vLLM's server for the model of the settings, on this machine's
+    loopback."""
     model = str(settings.model)
     options = [
         *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", served_name(model)),

@@ -201,6 +201,7 @@ class Dialog:
 
     @property
     def tokens(self) -> list[int]:
+        """The numbers of all its words, in order: what a model reads."""
         return [TOKENS[word] for word in self.words]
 
     @property

@@ -112,15 +112,15 @@ def _state(view: KernelView, numbers: dict[str, int]) -> Iterable[str]:
         "programs",
         *(words.size(view.programs) if view.programs is not None else ("unknown",)),
     )
-    yield from ("warps", *words.number(warps(view)))
-    yield from ("stages", *words.number(stages(view)), *words.number(view.ahead))
+    yield from ("warps", *words.number(_warps(view)))
+    yield from ("stages", *words.number(_stages(view)), *words.number(view.ahead))
     yield from (
         "lanes",
         *words.size(view.loaded),
         *words.size(view.held),
         *words.size(view.consecutive),
     )
-    threads = WARP * warps(view)
+    threads = WARP * _warps(view)
     yield from (words.gain(view.loaded / threads), words.gain((view.held or 1) / threads))
     yield from (words.gain(view.consecutive / threads), *words.number(view.masked))
     yield from words.number(view.evicting)
@@ -132,15 +132,15 @@ def _ratios(before: KernelView, after: KernelView) -> Iterable[str]:
     yield words.gain(
         after.programs / before.programs if after.programs and before.programs else None
     )
-    yield words.gain(warps(after) / warps(before))
+    yield words.gain(_warps(after) / _warps(before))
     yield words.gain(after.loaded / before.loaded)
-    yield words.gain(after.loaded * warps(before) / (before.loaded * warps(after)))
+    yield words.gain(after.loaded * _warps(before) / (before.loaded * _warps(after)))
     yield words.gain(after.consecutive / before.consecutive)
 
 
-def warps(view: KernelView) -> int:
+def _warps(view: KernelView) -> int:
     return max(1, view.options.get("num_warps", WARPS))
 
 
-def stages(view: KernelView) -> int:
+def _stages(view: KernelView) -> int:
     return view.options.get("num_stages", STAGES)

@@ -71,6 +71,7 @@ class Numbering:
     spaces: dict[tuple[tuple[str, ...], ...], int] = field(default_factory=dict)
 
     def copy(self) -> Numbering:
+        """The same numbers, apart: what is numbered in one of both is not in the other."""
         return Numbering(
             dict(self.operations), dict(self.sites), dict(self.skills), dict(self.spaces)
         )

@@ -39,6 +39,8 @@ class WeighedPlan:
 
     @property
     def call_s(self) -> float:
+        """Estimated seconds of one call: of a replay where the plan ends in one, else the longer of
+        host and device."""
         return self.cost.replayed_s if self.wrapped else max(self.cost.host_s, self.cost.device_s)
 
 

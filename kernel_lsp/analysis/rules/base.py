@@ -71,6 +71,7 @@ def hit(
     fix: Fix | None = None,
     **data: Any,
 ) -> Hit:
+    """A `Hit` at the node; ``data`` is what a reader of JSON gets beside the message."""
     return Hit(node, message, data, fix)
 
 
@@ -113,6 +114,7 @@ class RuleSite:
 
     @cached_property
     def tuning(self) -> Tuning | None:
+        """The target's autotune decorator; None: it has none that can be read."""
         return tuning_of(self.file, self.found)
 
     @cached_property

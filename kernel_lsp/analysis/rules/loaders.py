@@ -39,14 +39,14 @@ def training_loaders(script: Script) -> Iterator[LoaderCall]:
     held-out data."""
     if not script.training or not script.uses_gpu or _IN_MEMORY.search(script.file.text):
         return
-    for loader in loaders(script):
+    for loader in _loaders(script):
         name = script.assigned_name(loader.call) or ""
         data = ast.unparse(loader.call.args[0]) if loader.call.args else ""
         if not _HELD_OUT.search(name) and not _HELD_OUT.search(data) and not _COUNTS.match(data):
             yield loader
 
 
-def loaders(script: Script) -> Iterator[LoaderCall]:
+def _loaders(script: Script) -> Iterator[LoaderCall]:
     for call, dotted in script.calls:
         if dotted in _CLASSES:
             yield LoaderCall(
@@ -85,7 +85,7 @@ def is_off(value: ast.expr | None) -> bool:
 def all_pinned(script: Script) -> bool:
     """Every loader of the file pins, told at the call or in a dictionary of arguments."""
     by_dict = _PINNED_BY_DICT.search(script.file.text) is not None
-    found = list(loaders(script))
+    found = list(_loaders(script))
     return bool(found) and all(
         (isinstance(each.pinned, ast.Constant) and each.pinned.value is True)
         or (each.is_open and each.pinned is None and by_dict)

@@ -30,6 +30,7 @@ class ReductionCall:
 
 
 def reductions(kernel: KernelFacts) -> Iterator[ReductionCall]:
+    """All reductions of the kernel whose axis is a literal, or that have none."""
     for call, name in kernel.calls:
         if name in REDUCTIONS and call.args and not isinstance(call.args[0], ast.Starred):
             axis = call.args[1] if len(call.args) > 1 else None

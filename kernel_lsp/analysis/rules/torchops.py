@@ -67,6 +67,8 @@ def dimension(call: ast.Call, rest: list[ast.expr]) -> int | None:
 
 
 def keeps_dimension(call: ast.Call, rest: list[ast.expr]) -> bool:
+    """Whether a reduction is called with ``keepdim=True``, by name or as the second of its ``rest``
+    of arguments."""
     given = next((k.value for k in call.keywords if k.arg == "keepdim"), None)
     if given is None and len(rest) > 1:
         given = rest[1]

@@ -23,10 +23,12 @@ def may_run_on_gpu(site: RuleSite) -> bool:
 
 
 def constexprs(site: RuleSite, function: FunctionNode) -> set[str]:
+    """The names of the function's parameters that are constexpr."""
     return {p.arg for p in parameters(function) if is_constexpr(site.file, p)}
 
 
 def runtime_parameters(site: RuleSite, function: FunctionNode) -> set[str]:
+    """The names of the function's parameters that are passed at run time."""
     return {p.arg for p in parameters(function)} - constexprs(site, function)
 
 

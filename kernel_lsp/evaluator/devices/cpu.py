@@ -45,6 +45,8 @@ class Cpu:
         return min(2 * (last_level_cache_bytes() or MAX_FLUSH_BYTES), MAX_FLUSH_BYTES)
 
     def flush(self) -> None:
+        """Writes over more memory than the caches hold, so that what is called next reads from
+        memory."""
         if self._buffer is None:
             self._buffer = torch.zeros(self.cache_bytes() // 4, dtype=torch.int32)
         self._buffer += 1

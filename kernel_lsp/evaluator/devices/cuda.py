@@ -83,6 +83,8 @@ class CudaDevice:
         return 3 * (torch.cuda.get_device_properties(0).L2_cache_size or 64 * 1024**2)
 
     def flush(self) -> None:
+        """Writes over more memory than the L2 cache holds, so that what is called next reads from
+        memory."""
         if self._buffer is None:
             self._buffer = torch.zeros(self.cache_bytes() // 4, dtype=torch.int32, device="cuda")
         self._buffer += 1

@@ -18,6 +18,7 @@ SWITCHES = {
 
 
 def suspect(node: ast.AST, names: ModuleNames) -> list[str]:
+    """Names that belong to the whole process and that this statement or call sets; [] mostly."""
     if isinstance(node, ast.Call):
         return _set_by_call(node, names)
     if isinstance(node, (ast.Assign, ast.Delete)):

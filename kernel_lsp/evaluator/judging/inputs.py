@@ -19,7 +19,7 @@ from kernel_lsp.evaluator.tensors import as_stored, map_tensors, with_arithmetic
 Family = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
 
-def as_given(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+def _as_given(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     return values
 
 
@@ -28,15 +28,15 @@ def shift_values(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     return values - 3 * _spread(values)
 
 
-def negate_values(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+def _negate_values(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     return -values
 
 
-def scaled_up(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+def _scaled_up(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     return values * 32
 
 
-def scaled_down(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+def _scaled_down(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     return values / 1024
 
 
@@ -61,14 +61,14 @@ def zeros_and_repeats(values: torch.Tensor, draw: torch.Generator) -> torch.Tens
 
 TIED = "zeros_and_repeats"
 FAMILIES: dict[str, Family] = {
-    "as_given": as_given,
+    "as_given": _as_given,
     "shifted": shift_values,
-    "negated": negate_values,
+    "negated": _negate_values,
     "heavy_tailed": heavy_tailed,
     TIED: zeros_and_repeats,
-    "scaled_up": scaled_up,
-    "scaled_down": scaled_down,
-    "as_given_again": as_given,
+    "scaled_up": _scaled_up,
+    "scaled_down": _scaled_down,
+    "as_given_again": _as_given,
 }
 INFINITE, NOT_A_NUMBER, EXTREME = "infinite", "not_a_number", "extreme"
 EDGES = (INFINITE, NOT_A_NUMBER, EXTREME)
@@ -111,7 +111,7 @@ there."""
 def vary(arguments: Any, family: str, draw: torch.Generator, fixed: Collection[int] = ()) -> Any:
     """Nested arguments with every floating tensor mapped by the family; ``fixed``: numbers of
     tensors that keep their values (masks, tables)."""
-    change, numbers = FAMILIES.get(family, as_given), itertools.count()
+    change, numbers = FAMILIES.get(family, _as_given), itertools.count()
     if family in EDGES:
 
         def change(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
@@ -124,7 +124,7 @@ def vary(arguments: Any, family: str, draw: torch.Generator, fixed: Collection[i
 
 
 def _vary_tensor(tensor: torch.Tensor, change: Family, draw: torch.Generator) -> torch.Tensor:
-    if not tensor.dtype.is_floating_point or change is as_given:
+    if not tensor.dtype.is_floating_point or change is _as_given:
         return tensor
     changed = change(with_arithmetic(tensor.detach()), draw)
     changed = as_stored(changed, tensor.dtype)

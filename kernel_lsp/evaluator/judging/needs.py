@@ -33,10 +33,12 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def bytes_of(values: Any) -> int:
+    """Bytes of all tensors in a nested value."""
     return sum(t.numel() * t.element_size() for t in tensor_leaves(values))
 
 
 def needed_bytes(inputs: int, state: int, results: int) -> int:
+    """Bytes that judge and worker need together, from those of inputs, state and results."""
     return OF_INPUTS * (inputs + state) + OF_RESULTS * results
 
 
@@ -63,4 +65,5 @@ def make_room(place: str) -> None:
 
 
 def in_words(needed: int, free: int) -> str:
+    """The sentence's end that compares needed with free bytes, both in GiB."""
     return f"needs about {needed / GIB:.1f} GiB, {free / GIB:.1f} are free"

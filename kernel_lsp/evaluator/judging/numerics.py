@@ -391,6 +391,7 @@ def finite(values: torch.Tensor) -> bool:
 
 
 def real(values: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs of real ones, with a last axis of 2; other tensors as they are."""
     return torch.view_as_real(values.resolve_conj()) if values.dtype.is_complex else values
 
 

@@ -121,6 +121,7 @@ class Reference:
 
     @property
     def callee(self) -> Callee:
+        """The reference as it is called, in its own precision."""
         return self.subject.callee
 
     @property
@@ -130,14 +131,17 @@ class Reference:
 
     @property
     def target(self) -> Any:
+        """The constructed module, or the function itself."""
         return self.subject.callee.target
 
     @property
     def is_module(self) -> bool:
+        """Whether the reference is an ``nn.Module`` rather than a function."""
         return isinstance(self.target, torch.nn.Module)
 
     @property
     def range_bound(self) -> bool:
+        """Whether its source calls an operation that refuses values outside a range."""
         return any(word in self.program.source for word in RANGE_BOUND)
 
     def relaid(self, tensor: torch.Tensor, layout: str) -> torch.Tensor:

@@ -51,6 +51,7 @@ class CompiledKernels:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
     def holds(self, key: str) -> bool:
+        """Whether there is an entry of that key."""
         return (self.folder / key).is_dir()
 
     @contextlib.asynccontextmanager

@@ -410,6 +410,8 @@ class Party:
     async def ask(
         self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
     ) -> tuple[dict[str, Any], list[bytes]]:
+        """Sends one request and returns (reply, blobs); large blobs travel as files of the child's
+        folder. Raises TimeoutError and what the child's death means."""
         with phases.phase(f"{self.name}.{do}"):
             left = self._given(blobs or [])
             message = {"do": do, **fields, **({"left": left} if left else {})}

@@ -63,9 +63,11 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
+        """Its exit status, negative for a signal; None: it runs."""
         return self.ended.result() if self.ended.done() else None
 
     async def wait(self) -> int:
+        """Its exit status, once it has ended; cancelling the wait ends nothing."""
         return await asyncio.shield(self.ended)
 
     async def end(self) -> None:
@@ -89,6 +91,8 @@ class Forked:
         self._handle.set_result(handle)
 
     def is_confined(self, layers: dict[str, Any] | None, missing: list[str] | None = None) -> None:
+        """Takes the zygote's word on which layers hold; ``missing`` ones make whoever waits for
+        `layers` fail. The first word counts."""
         if self.layers.done():
             return
         if missing:

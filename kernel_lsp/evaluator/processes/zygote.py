@@ -98,6 +98,7 @@ class Zygote:
                     return
 
     def tell(self, descriptors: tuple[int, ...] = (), **message: Any) -> None:
+        """Sends the parent a message with open descriptors; a parent that is gone is no error."""
         with contextlib.suppress(BrokenPipeError, ConnectionError):
             socket.send_fds(self.control, [json.dumps(message).encode()], descriptors)
 

@@ -54,7 +54,7 @@ class GateAbout:
     """Why nothing can be confined there."""
 
 
-async def look() -> GateAbout:
+async def _look() -> GateAbout:
     tried = await held.try_layers()
     return GateAbout(
         host=platform.node(),
@@ -76,6 +76,7 @@ class GateServer:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def handle(self, message: WireMessage) -> None:
+        """Begins or cancels what one message asks for; returns at once."""
         op, number = str(message["op"]), int(message.get("id", 0))
         if op == "cancel" and number in self._tasks:
             self._tasks[number].cancel()
@@ -238,7 +239,7 @@ async def _serve(token: str, write: Callable[[bytes], None]) -> None:
         loop.add_signal_handler(number, reader.feed_eof)
     missing = tuple(name for name in NEEDED if not _importable(name))
     beating, server = asyncio.create_task(beat()), GateServer(say)
-    say({"op": "about", "about": wire.to_json(replace(await look(), missing=missing))})
+    say({"op": "about", "about": wire.to_json(replace(await _look(), missing=missing))})
     with contextlib.suppress(TimeoutError):
         while line := await asyncio.wait_for(reader.readline(), messages.SILENCE_S):
             if (message := messages.decode(token, line)) is not None:

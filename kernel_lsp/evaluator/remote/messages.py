@@ -17,6 +17,7 @@ SILENCE_S = 30.0
 
 
 def encode(token: str, message: dict[str, Any]) -> bytes:
+    """The message as one line that begins with the token of the connection."""
     return f"{token} {wire.dumps(message)}\n".encode()
 
 

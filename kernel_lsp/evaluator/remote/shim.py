@@ -22,6 +22,8 @@ from pathlib import Path
 
 
 def run(token: str, server: str) -> None:
+    """Takes the package from stdin, runs the gate server with it, and removes all of it at the
+    end."""
     for name in ("SIGHUP", "SIGINT", "SIGTERM"):  # the gate server ends by them, and this with it
         signal.signal(getattr(signal, name), lambda *_: None)
     about = {"python": list(sys.version_info[:3]), "system": sys.platform, "host": platform.node()}

@@ -62,7 +62,7 @@ def explain(error: BaseException) -> str:
     return " | ".join(named)[:MAX_SHOWN]
 
 
-def answer(message: dict[str, Any], number: int) -> tuple[dict[str, Any], list[bytes]]:
+def _answer(message: dict[str, Any], number: int) -> tuple[dict[str, Any], list[bytes]]:
     extension, place = message["extension"], Path("native", message["place"])
     try:
         if place.exists():  # of an earlier judgement
@@ -84,7 +84,7 @@ def main() -> None:
     os.environ["PATH"] = os.pathsep.join([own, os.environ.get("PATH", os.defpath)])
     number = 0
     while (request := wire.read_frame(requests)) is not None:
-        reply, blobs = answer(request[0], number)
+        reply, blobs = _answer(request[0], number)
         number += 1
         with contextlib.suppress(BrokenPipeError):
             wire.write_frame(replies, reply, blobs)

@@ -22,6 +22,7 @@ def norms_of(output: Any) -> list[float]:
 
 
 def num_bytes(output: Any) -> int:
+    """Bytes of all tensors of an output."""
     return sum(t.numel() * t.dtype.itemsize for t in tensor_leaves(output))
 
 

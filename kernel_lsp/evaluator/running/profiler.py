@@ -38,6 +38,8 @@ class Profiler(Timer):
     """The candidate brings C++ or CUDA."""
 
     def load_candidate(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+        """Loads the candidate beside the reference, with the reference's state; the reply has
+        "error" where it cannot be loaded."""
         self.native = bool(message.get("extensions"))
         reply = self.load(message, blobs)
         if "error" in reply:
@@ -129,7 +131,7 @@ def _union(spans: list[tuple[float, float]]) -> float:
     return total
 
 
-def answer(
+def _answer(
     profiler: Profiler, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
 ) -> dict[str, Any]:
     what = message["do"]
@@ -145,7 +147,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     profiler = Profiler(sys.argv[1])
     devices.few_threads(profiler.device)
-    serve(requests, replies, lambda message, blobs, out: answer(profiler, message, blobs, out))
+    serve(requests, replies, lambda message, blobs, out: _answer(profiler, message, blobs, out))
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def _built_files() -> set[Path]:
     return set(Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", os.devnull)).rglob("*.so"))
 
 
-def answer(
+def _answer(
     timer: Timer, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
 ) -> dict[str, Any]:
     what = message["do"]
@@ -194,7 +194,7 @@ def main() -> None:
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     timer = Timer(sys.argv[1])
-    serve(requests, replies, lambda message, blobs, out: answer(timer, message, blobs, out))
+    serve(requests, replies, lambda message, blobs, out: _answer(timer, message, blobs, out))
 
 
 if __name__ == "__main__":

@@ -223,7 +223,7 @@ def _compile_problem(launch: LaunchOnce) -> str:
     return ""
 
 
-def answer(tuner: Tuner, message: dict[str, Any]) -> dict[str, Any]:
+def _answer(tuner: Tuner, message: dict[str, Any]) -> dict[str, Any]:
     if message["do"] == "ready":  # constructing the device has made its context
         return {"ok": True}
     asked = {
@@ -241,7 +241,7 @@ def main() -> None:
     tuner = Tuner(sys.argv[1])
     while (request := wire.read_frame(requests)) is not None:
         with contextlib.suppress(BrokenPipeError):
-            wire.write_frame(replies, answer(tuner, request[0]))
+            wire.write_frame(replies, _answer(tuner, request[0]))
 
 
 if __name__ == "__main__":

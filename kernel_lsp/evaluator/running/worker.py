@@ -107,6 +107,7 @@ class Worker:
 
     @property
     def target(self) -> Any:
+        """The candidate as it is called: a constructed module or a function."""
         return self.callee.target
 
     def _keys(self) -> list[str]:
@@ -248,6 +249,8 @@ class Worker:
         return result
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Copies the reference's parameters and buffers into the candidate, by name. Raises where
+        they do not fit."""
         parameters.update(self.target, state, "load_state_dict")
 
     def _order_problems(self) -> list[dict[str, str]]:
@@ -390,6 +393,7 @@ def _first_lines(error: BaseException) -> str:
 def answer(
     worker: Worker, message: dict[str, Any], blobs: list[bytes], out: TensorOutbox
 ) -> dict[str, Any]:
+    """The reply to one request of the parent, with its blobs."""
     what = message["do"]
     if what == "ready":  # constructing the device has made its context
         return {"ok": True}

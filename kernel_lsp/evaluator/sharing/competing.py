@@ -68,6 +68,7 @@ class CompetingLoad:
         self.began = self._read()
 
     def restart(self) -> None:
+        """Begins a new stretch now."""
         self.began = self._read()
 
     def load(self) -> Load:

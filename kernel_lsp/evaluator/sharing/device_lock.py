@@ -484,6 +484,8 @@ class DeviceStatus:
 
 
 def status(settings: Settings) -> DeviceStatus:
+    """What there is to say of the GPU: its name, who uses it, who holds its lock, minutes that we
+    have used of this hour."""
     found = nvml.find()
     gpu = found if isinstance(found, Gpu) else None
     files = Files(settings.data_dir, device_key("cuda", gpu))

@@ -72,6 +72,7 @@ class Files:
         return is_held(self.queue.lock_file)
 
     def sign(self, purpose: str) -> None:
+        """Writes who holds the lock and what for, so that those who wait can name it."""
         with contextlib.suppress(OSError):  # only a name for those who wait
             self._holder.write_text(f"{os.getpid()} {purpose}".strip())
 

@@ -20,6 +20,7 @@ class Room:
 
     @contextlib.asynccontextmanager
     async def beside_others(self) -> AsyncIterator[None]:
+        """Holds a place beside any number of others; waits while somebody wants to be alone."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._waiting)
             self.inside += 1
@@ -30,6 +31,7 @@ class Room:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
+        """Holds the room alone; newcomers wait from now on, those inside are waited for."""
         self._waiting += 1
         try:
             async with self._changed:

@@ -49,6 +49,7 @@ class ValidationTask:
 
     @property
     def title(self) -> str:
+        """The file's name, with the target where it is not the file's Model."""
         return self.path.stem if self.qualname == MODEL else f"{self.path.stem}::{self.qualname}"
 
     def job(self, device: str) -> Job:

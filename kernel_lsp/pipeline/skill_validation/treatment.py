@@ -36,6 +36,7 @@ class ValidationArms:
 
     @property
     def differs(self) -> bool:
+        """Whether the skill changes the candidate at all."""
         return self.without is None or self.mine.id != self.without.id
 
     def every(self) -> list[Candidate]:

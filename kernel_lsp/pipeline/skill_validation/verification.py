@@ -80,6 +80,7 @@ class Validating:
 
     @property
     def skill(self) -> Skill:
+        """The skill that is being verified."""
         return self.shelved.skill
 
     async def run(self) -> Verification:

@@ -59,14 +59,17 @@ class Convolution:
 
     @property
     def input(self) -> fx.Node:
+        """What is convolved."""
         return self.node.args[0]
 
     @property
     def weight(self) -> fx.Node:
+        """The weight, in the layout of its operation."""
         return argument(self.node, "weight")
 
     @property
     def bias(self) -> fx.Node | None:
+        """The bias; None: it has none."""
         return argument(self.node, "bias")
 
 

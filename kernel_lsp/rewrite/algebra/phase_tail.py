@@ -76,6 +76,8 @@ def _joins(node: fx.Node, members: Sequence[fx.Node], full: tuple[int, ...]) -> 
 
 
 def lower_tail(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> LoweredTail:
+    """The tail as values of the generator, with the operands that it reads and what each is like;
+    the phases are one of them."""
     full = tuple(graph.val(made.node).shape)
     names = UniqueNames(TAKEN)
     kinds: dict[str, str] = {"phases": "phases"}

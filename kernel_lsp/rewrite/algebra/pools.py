@@ -59,6 +59,7 @@ class PoolNode:
 
     @property
     def input(self) -> fx.Node:
+        """What is pooled."""
         return self.node.args[0]
 
 
@@ -78,6 +79,7 @@ def average(node: Any) -> PoolNode | None:
 
 
 def maximum(node: Any) -> PoolNode | None:
+    """The max pool at the node; None: it is none, or of a kind that is not covered."""
     return _pool(node, True) if is_op(node, *MAXIMUM) else None
 
 

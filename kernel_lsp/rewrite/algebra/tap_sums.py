@@ -64,6 +64,7 @@ def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Gener
 
 
 def fits(convolution: Convolution) -> bool:
+    """Whether the convolution has few enough taps for one kernel."""
     return math.prod(axis.kernel for axis in convolution.axes) <= MAX_TAPS
 
 

@@ -41,6 +41,7 @@ class AutocastRules:
 
     @functools.cached_property
     def all(self) -> frozenset[str]:
+        """The names of all functions whose arguments autocast touches."""
         return self.lower | self.float32 | self.float32_result | self.widest
 
 

@@ -48,6 +48,8 @@ def execute(source: str) -> dict[str, Any]:
 
 
 def lookup(namespace: dict[str, Any], program: Program) -> Any:
+    """What the program's entry names, dots included. Raises CaptureError where it is not
+    defined."""
     found: Any = namespace.get(program.entry.split(".")[0])
     for part in program.entry.split(".")[1:]:
         found = getattr(found, part, None)
@@ -57,6 +59,8 @@ def lookup(namespace: dict[str, Any], program: Program) -> Any:
 
 
 def construct(target: Any, namespace: dict[str, Any], workload: Workload) -> Any:
+    """An instance of the target by the workload's constructor arguments. Raises CaptureError where
+    it fails, since the constructor is the user's code."""
     if workload.init is not None:
         args, kwargs = _from_specs(workload.init)
     else:
@@ -77,6 +81,8 @@ def construct(target: Any, namespace: dict[str, Any], workload: Workload) -> Any
 
 
 def make_arguments(namespace: dict[str, Any], workload: Workload) -> Arguments:
+    """The arguments of one call, (positional, by name), by the workload or by the program's
+    `get_inputs`."""
     if workload.inputs is not None:
         return _from_specs(workload.inputs)
     return _call_maker(namespace, "get_inputs")

@@ -365,6 +365,7 @@ def is_called_simply(path: str, called: list[tuple[str, bool]]) -> bool:
 
 
 def single_call(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
+    """The submodule at ``path`` as one call; None where more than one value goes in or out."""
     inside = set(nodes)
     outside = {
         arg
@@ -392,6 +393,7 @@ def module_path(node: fx.Node) -> str | None:
 
 
 def attribute(module: Any, path: str) -> Any:
+    """What is found at the dotted path below the module; None: nothing."""
     try:
         return operator.attrgetter(path)(module)
     except AttributeError:

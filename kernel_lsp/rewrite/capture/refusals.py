@@ -251,6 +251,7 @@ def _class_of(spec: Any) -> str:
 
 
 def name_of_hook(hook: Any) -> str:
+    """The name of a hook's function or class, without the function that it was made in."""
     hook = getattr(hook, "func", hook)
     return getattr(hook, "__qualname__", type(hook).__name__).split("<locals>.")[-1].strip("<>")
 

@@ -58,6 +58,7 @@ def _seconds(graph: Graph, node: fx.Node) -> float:
 
 
 def total(graph: Graph) -> float:
+    """Estimated seconds of all calls of the graph, never 0."""
     return sum(seconds(graph, node) for node in graph.nodes) or 1e-9
 
 
@@ -84,6 +85,7 @@ def traffic(graph: Graph) -> tuple[int, int]:
 
 
 def flops(node: fx.Node) -> float:
+    """Floating-point operations of the call, roughly; a transcendental function counts for ten."""
     out = node.meta.get("val")
     size = out.numel() if isinstance(out, torch.Tensor) else 0
     if is_op(node, aten.linear, aten.matmul, aten.mm, aten.bmm, aten.addmm):

@@ -13,6 +13,7 @@ from kernel_lsp.rewrite.facts.tensors import INF, TensorFact
 
 
 def like(base: TensorFact, fact: TensorFact) -> TensorFact:
+    """``base`` with the bounds of ``fact``; it is known to hold whole numbers if either is."""
     return replace(
         base,
         lo=fact.lo,

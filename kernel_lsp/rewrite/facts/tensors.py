@@ -41,22 +41,27 @@ class TensorFact:
 
     @property
     def finite(self) -> bool:
+        """Whether it is proved to hold neither NaN nor infinity."""
         return not self.may_be_nan and not self.may_be_inf
 
     @property
     def singleton_dims(self) -> tuple[int, ...]:
+        """The axes of size 1."""
         return tuple(i for i, size in enumerate(self.shape) if size == 1)
 
     @property
     def numel(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def floating(self) -> bool:
+        """Whether it is of a floating-point type; False for values that are no tensors."""
         return self.dtype is not None and self.dtype.is_floating_point
 
     @property
     def contiguous(self) -> bool:
+        """Whether its elements lie one after the other, the last axis fastest."""
         expected = 1
         for size, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
             if size != 1 and stride != expected:

@@ -29,6 +29,8 @@ def fresh(kernel: Kernel, wanted: str, made: Iterable[str]) -> str:
 
 
 def load(kernel: Kernel, one: DescribedTile, name: str) -> None:
+    """Makes the tile's load go by the descriptor ``name`` where the launcher has made it, else as
+    before."""
     call, tl = one.tile.call, places.language(kernel)
     text = f"{name}.load([{', '.join(one.corner)}])"
     if one.tile.batch is not None:
@@ -46,6 +48,8 @@ def load(kernel: Kernel, one: DescribedTile, name: str) -> None:
 
 
 def store(kernel: Kernel, one: DescribedTile, name: str) -> None:
+    """Makes the tile's store go by the descriptor ``name`` where the launcher has made it, else as
+    before."""
     call, tl = one.tile.call, places.language(kernel)
     given = {k.arg: k.value for k in call.keywords} | dict(
         zip(("pointer", "value"), call.args, strict=False)

@@ -134,6 +134,7 @@ def _cdivs(grid: ast.expr) -> list[ast.Call]:
 
 
 def constants(node: ast.AST, value: int) -> list[ast.expr]:
+    """The literals of that whole number in an expression; True is none of 1."""
     return [
         n
         for n in ast.walk(node)

@@ -45,6 +45,8 @@ def may_be_constant(kernel: Kernel, name: str) -> bool:
 
 
 def proof_of(kernel: Kernel, name: str) -> Proof:
+    """The proof that a constant which a heuristic decides may be another number: nothing else
+    depends on it, and there is one launch."""
     others, uses = readers(kernel, name), _uses(kernel)
     if others:
         return proof(_claim(name), False, f"{', '.join(others)} is computed from it")
@@ -132,6 +134,7 @@ class ObservedArguments(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
+        """The argument, as a dict has it; that it was asked for is seen."""
         self.asked.add(name)
         return super().get(name, default)
 
@@ -140,6 +143,7 @@ class ObservedArguments(dict[str, Any]):
         return super().__iter__()
 
     def keys(self) -> Any:
+        """The arguments' names."""
         return list(self)
 
     def values(self) -> Any:
@@ -148,4 +152,5 @@ class ObservedArguments(dict[str, Any]):
         return [self[name] for name in self]
 
     def items(self) -> Any:
+        """(name, argument) of all; all are seen as asked for."""
         return [(name, self[name]) for name in self]

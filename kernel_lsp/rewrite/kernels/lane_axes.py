@@ -34,6 +34,7 @@ class LaneAxes:
     axes: frozenset[int] = frozenset()
 
     def with_(self, other: LaneAxes) -> LaneAxes:
+        """The axes of a value that is computed from both."""
         return LaneAxes(max(self.rank, other.rank), self.axes | other.axes)
 
     def over(self, axis: int | None) -> bool:
@@ -47,6 +48,7 @@ class Reach:
         self._known: dict[str, LaneAxes] = {}
 
     def reductions(self) -> Iterator[ast.Call]:
+        """Calls that reduce over the axis along which the block lies, products included."""
         for node in ast.walk(self.function):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
@@ -59,6 +61,7 @@ class Reach:
                     yield node
 
     def of(self, node: ast.expr) -> LaneAxes:
+        """Along which axes of an expression's value the block lies."""
         match node:
             case ast.Name(id=name):
                 return self._named(name)

@@ -58,6 +58,8 @@ def given_text(kernel: Kernel, name: str) -> str | None:
 
 
 def add(kernel: Kernel, constants: Sequence[Constant]) -> None:
+    """Adds the constants to the kernel's signature, each with its meaning, and to its one
+    launch."""
     end = _end_of_signature(kernel)
     assert end is not None
     indent, kind = " " * (kernel.function.col_offset + 4), _constexpr(kernel)

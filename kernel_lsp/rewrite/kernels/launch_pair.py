@@ -45,9 +45,11 @@ class Side:
         return text if "?" not in text and len(text) < LONGEST else f"? {id(node)}"
 
     def loads(self) -> list[ast.Call]:
+        """All loads of the kernel."""
         return find_calls(self.kernel, "load")
 
     def stores(self) -> list[ast.Call]:
+        """All stores of the kernel."""
         return find_calls(self.kernel, "store")
 
     def tensors(self, calls: list[ast.Call]) -> set[str]:

@@ -20,6 +20,7 @@ class Pointer:
 
     @property
     def contiguous(self) -> bool:
+        """Whether the tensor's elements lie one after the other, the last axis fastest."""
         expected, size = [], 1
         for extent in reversed(self.shape):
             expected.append(size)

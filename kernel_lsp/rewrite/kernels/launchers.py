@@ -59,6 +59,7 @@ def repeatable(node: ast.expr | None) -> bool:
 
 
 def is_allocation(node: ast.expr | None) -> bool:
+    """Whether the expression makes a new tensor, and does not write into a given one."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name) as function, keywords=keywords):
             written = name if name.startswith("new_") else ast.unparse(function)

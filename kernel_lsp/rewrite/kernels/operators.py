@@ -29,6 +29,7 @@ class AutogradOperator:
 
     @property
     def is_backward(self) -> bool:
+        """Whether the launcher is the Function's backward."""
         return self.launcher is not self.forward
 
 

@@ -176,4 +176,5 @@ def launch_text(
 
 
 def line_of(kernel: Kernel, node: Placed) -> str:
+    """The line of the program's text on which the node begins."""
     return kernel.source.text.split("\n")[node.lineno - 1]

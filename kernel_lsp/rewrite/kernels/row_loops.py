@@ -31,6 +31,7 @@ class Looped:
     """All of the kernel, without its docstring."""
 
     def starts(self) -> set[str]:
+        """The names of the loops' variables."""
         return {loop.target.id for loop in self.loops if isinstance(loop.target, ast.Name)}
 
 
@@ -85,6 +86,8 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def values_of(kernel: Kernel, found: Looped) -> KernelValues:
+    """The values of a kernel that is looped like this, with pointers known to be apart where the
+    launcher shows it."""
     names = frozenset(kernel.pointers())
     pairs = ((a, b) for a in names for b in names if a != b)
     apart = frozenset((a, b) for a, b in pairs if launchers.separate(kernel, a, b))

@@ -69,6 +69,7 @@ class KernelSession:
             )
 
     def capture(self) -> Capture:
+        """What of the opened kernel other processes see: its words, sites and inputs."""
         pointers = self.kernel.pointers()
         return Capture(
             words=tuple(words(self.kernel)),
@@ -94,6 +95,7 @@ class KernelSession:
         )
 
     def view(self, steps: list[Step]) -> Viewed:
+        """Raises RewriteError: a kernel has no graph."""
         raise RewriteError("a Triton kernel has no graph to be shown", "ask how it is launched")
 
     def launched(self, steps: list[Step]) -> KernelView:
@@ -105,6 +107,7 @@ class KernelSession:
         return Explained(misses=near_misses_of(self.kernel, self.rewrites))
 
     def weigh(self, steps: list[Step]) -> float:
+        """Raises RewriteError: nothing is estimated of a user's kernel."""
         raise RewriteError("how long a Triton kernel takes is not estimated", "measure it")
 
     def make(self, steps: list[Step]) -> Candidate:

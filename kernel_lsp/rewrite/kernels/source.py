@@ -26,6 +26,7 @@ class LauncherCall:
     grid: ast.expr
 
     def keyword(self, name: str) -> ast.expr | None:
+        """The argument that the launch passes by that name; None: it passes none."""
         return next((k.value for k in self.call.keywords if k.arg == name), None)
 
 
@@ -89,6 +90,7 @@ class KernelSource:
     # --- positions ---------------------------------------------------------------------------
 
     def segment(self, node: ast.AST) -> str:
+        """The node's own text."""
         start, end = self.span(node)
         return self.text[start:end]
 
@@ -228,6 +230,7 @@ def axis_of(call: ast.Call) -> int | None:
 
 
 def names_in(node: ast.AST) -> set[str]:
+    """All names in an expression or statement."""
     return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
 
 
@@ -332,4 +335,5 @@ def stored_names(node: ast.AST) -> list[str]:
 
 
 def is_set(name: ast.Name) -> bool:
+    """Whether the name is assigned or deleted there, rather than read."""
     return not isinstance(name.ctx, ast.Load)

@@ -65,6 +65,7 @@ def key(terms: TermCounts) -> str:
 
 
 def add_terms(left: TermCounts, right: TermCounts, sign: int = 1) -> TermCounts:
+    """The sum of both, or with ``sign`` -1 their difference; terms that cancel are left out."""
     found = dict(left)
     for product, count in right.items():
         found[product] = found.get(product, 0) + sign * count
@@ -72,6 +73,7 @@ def add_terms(left: TermCounts, right: TermCounts, sign: int = 1) -> TermCounts:
 
 
 def multiply_terms(left: TermCounts, right: TermCounts) -> TermCounts:
+    """The product of both."""
     found: TermCounts = {}
     for a, m in left.items():
         for b, n in right.items():
@@ -146,6 +148,7 @@ class TermReader:
         )
 
     def parent(self, node: ast.AST) -> ast.AST:
+        """The node that the node stands in."""
         return self._parents[id(node)]
 
     # --- numbers -----------------------------------------------------------------------------
@@ -183,6 +186,8 @@ class TermReader:
         return self._other(node, at)
 
     def named(self, name: str, at: ast.AST) -> TermCounts:
+        """What a name is at a node, as a sum of products; the name itself where its definition
+        tells nothing."""
         found = self.definition(name, at)
         match found:
             case ast.Assign(targets=[target], value=value) if _is_name(target, name):

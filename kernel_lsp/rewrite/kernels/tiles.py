@@ -97,6 +97,8 @@ class Tiles(TermReader):
         return super().terms(node, at)
 
     def named(self, name: str, at: ast.AST) -> TermCounts:
+        """As the base class has it; what a loop adds the same to in each turn is known in any
+        turn."""
         if self.definition(name, at) is None and (moved := self._advanced(name, at)) is not None:
             return moved
         return super().named(name, at)

@@ -87,6 +87,7 @@ class PointerArguments:
 
     @property
     def place(self) -> LoadPlace:
+        """What a load's value depends on: address, mask, and the moment of memory."""
         return self.pointer, self.mask, self.moment
 
 
@@ -134,6 +135,7 @@ class KernelValues:
         self.names[variable] = self._number(("begin",), None, uniform=True)
 
     def run(self, statement: ast.stmt) -> None:
+        """Takes in what one statement does to names and memory."""
         match statement:
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)

@@ -50,10 +50,12 @@ class Kernel:
 
     @property
     def function(self) -> FunctionNode:
+        """The kernel's definition in the text as it is now."""
         return self.source.function(self.source.kernel)
 
     @property
     def launcher(self) -> FunctionNode:
+        """The launcher's definition in the text as it is now."""
         return self.source.function(self.source.launcher)
 
     def replace(self, node: ast.AST, text: str) -> None:
@@ -61,6 +63,7 @@ class Kernel:
         self.edits.append((node, text))
 
     def text(self, node: ast.AST) -> str:
+        """The node's own text."""
         return self.source.segment(node)
 
     def pointers(self) -> dict[str, Pointer]:
@@ -70,4 +73,5 @@ class Kernel:
 
 
 def proof(claim: str, holds: bool, because: str) -> Proof:
+    """One precondition: what is claimed, whether it holds, and by which facts."""
     return Proof(claim=claim, holds=bool(holds), because=because)

@@ -53,10 +53,12 @@ class CellLoop:
     """Where the steps lie in the tensors of all steps."""
 
     def label(self, graph: Graph) -> str:
+        """How a person would name the loop: by its first cell and its last step."""
         return graph.label(self.cells[0].node, self.loop.steps[-1][-1])
 
 
 def is_cell(node: fx.Node) -> bool:
+    """Whether the node is one of torch's recurrent cells."""
     return is_op(node, *LAYERS)
 
 

@@ -38,6 +38,7 @@ def can_open(graph: Graph, node: fx.Node) -> bool:
 
 
 def is_fused_cell(node: fx.Node) -> bool:
+    """Whether the node is a cell that torch runs as one operation."""
     return node.target in FUSED.values()
 
 

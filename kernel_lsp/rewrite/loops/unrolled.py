@@ -51,10 +51,12 @@ class UnrolledLoop:
 
     @property
     def nodes(self) -> tuple[fx.Node, ...]:
+        """All nodes of all steps, in order."""
         return tuple(node for step in self.steps for node in step)
 
     @property
     def length(self) -> int:
+        """The number of steps."""
         return len(self.steps)
 
     @property

@@ -42,6 +42,7 @@ class SliceWalk:
 
     @property
     def is_backward(self) -> bool:
+        """Whether the last slice is read first."""
         return self.indices.step < 0
 
 

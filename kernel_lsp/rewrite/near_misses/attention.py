@@ -27,6 +27,7 @@ NOT_RETURNED = "return the result alone where the weights are not read (need_wei
 
 
 def misses(graph: Graph) -> Iterator[Miss]:
+    """Attention in the graph that no kernel of ours takes, each with what stands in the way."""
     found = [
         miss for node in graph.nodes if op_name(node) in SOFTMAX for miss in _around(graph, node)
     ]

@@ -89,6 +89,7 @@ def type_of(node: fx.Node) -> str | None:
 
 
 def remedy_for(why: str) -> str:
+    """What a user could do about that reason; "": nothing is known."""
     return next((remedy for start, remedy in REMEDIES.items() if why.startswith(start)), "")
 
 

@@ -34,6 +34,7 @@ def matmuls(graph: Graph) -> Iterator[Miss]:
 
 
 def convolutions(graph: Graph) -> Iterator[Miss]:
+    """Convolutions on a GPU that no kernel of ours takes, each with what stands in the way."""
     for node in graph.nodes if graph.device == "cuda" else ():
         if op_name(node) not in RANKS or KEPT in node.meta or conv_of(node) is not None:
             continue

@@ -174,6 +174,8 @@ def benefit(graph: Graph) -> float:
 
 
 def proofs(graph: Graph) -> list[Proof]:
+    """Everything that must hold where a CUDA graph stands for the target's calls, each shown or
+    refuted."""
     changing = [
         n.name for n in graph.nodes if has_effect(n) and not (_is_counted(graph, n) or is_random(n))
     ]
@@ -185,26 +187,28 @@ def proofs(graph: Graph) -> list[Proof]:
     odd = _odd_results(graph)
     kept = [kernel.name for kernel in graph.generated if "_version" in kernel.definitions]
     return [
-        proof("a replay has the effects of a call", not changing, _list_names(changing, EFFECTS)),
-        proof(
+        _proof("a replay has the effects of a call", not changing, _list_names(changing, EFFECTS)),
+        _proof(
             "the host is not waited for",
             not waiting,
             _list_names(waiting, "no transfers, no sizes from data"),
         ),
-        proof(
+        _proof(
             "inputs can be copied in", not strange, _list_names(strange, "tensors and plain values")
         ),
-        proof(
+        _proof(
             "weights can be found again",
             not loose,
             _list_names(loose, "parameters and buffers only"),
         ),
-        proof(
+        _proof(
             "nothing is kept from call to call",
             not kept,
             _list_names(kept, "no values kept by version"),
         ),
-        proof("results can be copied out", not odd, _list_names(odd, "dense, memory of their own")),
+        _proof(
+            "results can be copied out", not odd, _list_names(odd, "dense, memory of their own")
+        ),
     ]
 
 
@@ -285,7 +289,7 @@ def _is_dense(value: torch.Tensor) -> bool:
     return True
 
 
-def proof(claim: str, holds: bool, because: str) -> Proof:
+def _proof(claim: str, holds: bool, because: str) -> Proof:
     return Proof(claim=claim, holds=holds, because=because)
 
 

@@ -352,4 +352,5 @@ def flags(graph: Graph, node: fx.Node) -> list[str]:
 
 
 def mentions(source: str, name: str) -> bool:
+    """Whether the source has that name as a whole word."""
     return re.search(rf"\b{re.escape(name)}\b", source) is not None

@@ -59,7 +59,7 @@ class Statements:
         around = [span for span in self.spans if span[0] <= line <= span[1]]
         return min(around, key=lambda span: span[1] - span[0], default=None)
 
-    def is_last(self, node: fx.Node, nodes: Iterable[fx.Node]) -> bool:
+    def _is_last(self, node: fx.Node, nodes: Iterable[fx.Node]) -> bool:
         key = self.key(node)
         same = [other for other in nodes if self.key(other) == key]
         return bool(same) and same[-1].name == node.name
@@ -71,13 +71,13 @@ class Statements:
             heir is not None
             and (key := self.key(heir)) is not None
             and key[2]
-            and self.is_last(heir, nodes)
+            and self._is_last(heir, nodes)
         ):
             return key[2]
         if (given := node.meta.get("name")) is not None:
             return str(given)
         key = self.key(node)
-        if key is not None and key[2] is not None and self.is_last(node, nodes):
+        if key is not None and key[2] is not None and self._is_last(node, nodes):
             return key[2]
         op = getattr(node.target, "_schema", None)
         stem = op.name.split("::")[1] if op is not None else re.sub(r"_\d+$", "", node.name)

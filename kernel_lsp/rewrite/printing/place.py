@@ -62,6 +62,7 @@ class TargetPlace:
 
     @property
     def span(self) -> Span:
+        """Where the target stands in the program, from its first decorator to its end."""
         first = min([self.target.lineno, *(d.lineno for d in self.target.decorator_list)])
         start = sum(len(line) + 1 for line in self.lines[: first - 1])
         start += len(self.lines[first - 1]) - len(self.lines[first - 1].lstrip())
@@ -84,6 +85,7 @@ class TargetPlace:
 
     @property
     def arguments(self) -> ast.arguments:
+        """The signature of the target's function."""
         return self.function.args
 
     @property
@@ -134,6 +136,7 @@ class TargetPlace:
         return f"{wrapper}({', '.join(['self', f'self.{steps}', *names])})"
 
     def eager_call(self) -> str:
+        """The call of the original function with everything that this one was called with."""
         spec = self.arguments
         names = [a.arg for a in (*spec.posonlyargs, *spec.args)][1 if self.is_module else 0 :]
         names += [f"*{spec.vararg.arg}"] if spec.vararg else []

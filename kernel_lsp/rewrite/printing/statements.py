@@ -64,6 +64,7 @@ class StatementWriter:
                 self.holders[item.source] = item.node
 
     def statements(self) -> list[str]:
+        """The lines of the function's body, the return last."""
         lines: list[str] = []
         for node in self.nodes:
             lines += self._statement(node)

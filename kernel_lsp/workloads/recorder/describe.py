@@ -15,6 +15,8 @@ MAX_ITEMS = 16
 
 
 def spec(value: Any, torch: Any) -> dict[str, Any]:
+    """A value of a call as plain JSON: a tensor's shape and dtype, a small value as it is, else
+    words."""
     if isinstance(value, torch.Tensor):
         return _tensor(value, torch)
     if value is None:

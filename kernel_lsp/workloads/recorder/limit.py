@@ -44,6 +44,7 @@ class StepCounts:
         """When calls alone would have ended the program, which has an optimizer; None: not yet."""
 
     def to_record(self) -> dict[str, Any]:
+        """How many steps of each kind there were, as plain JSON."""
         return {"optimizers": self._steps, "batches": self._batches, "marked": self._marked}
 
     def begin_again(self) -> None:
@@ -52,9 +53,11 @@ class StepCounts:
         self._optimizers = Optimizers()
 
     def saw_optimizers(self, module: Any) -> None:
+        """Counts the steps of all optimizers; called when ``torch.optim`` has been imported."""
         module.register_optimizer_step_post_hook(self._stepped)
 
     def saw_loaders(self, module: Any) -> None:
+        """Counts the batches of all loaders; called when ``torch.utils.data`` has been imported."""
         count_batches(module, self._took_batch)
 
     def called(self, calls: int, torch: Any) -> None:
@@ -112,6 +115,8 @@ class Optimizers:
         self._known: list[Any] = []
 
     def number(self, optimizer: Any) -> int:
+        """The optimizer's number, from 0; a new one gets the number of one that is gone, if there
+        is any."""
         for number, known in enumerate(self._known):
             if known() is optimizer:
                 return number

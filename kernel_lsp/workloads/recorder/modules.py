@@ -34,6 +34,7 @@ KINDS = (
 
 
 def install(torch: Any, recording: ProcessRecording) -> None:
+    """Watches all calls of modules from now on, for the recording."""
     recording.torch = torch
     _Modules(torch, recording).install()
 

@@ -114,6 +114,7 @@ class ProcessRecording:
         return None
 
     def site(self, kind: str, path: str, qualname: str, owner: Any) -> CallSite:
+        """A new target to be counted; to be called once for each."""
         site = CallSite(kind, f"{path}::{qualname}", owner)
         self._sites.append(site)
         return site
@@ -201,6 +202,8 @@ class ProcessRecording:
     # --- keeping -------------------------------------------------------------------------------
 
     def safely(self, action: Callable[[], Any]) -> Any:
+        """What ``action`` returns; None, and a note of where, when it fails: the program must not
+        see it."""
         try:
             return action()
         except (
@@ -210,6 +213,7 @@ class ProcessRecording:
             return None
 
     def note(self, text: str) -> None:
+        """Keeps a remark, once, and no more than MAX_NOTES of them."""
         if len(self.notes) < MAX_NOTES and text not in self.notes:
             self.notes.append(text)
 

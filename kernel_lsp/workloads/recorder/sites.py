@@ -85,6 +85,7 @@ class CallWay:
         self.seconds = self.warm_seconds = 0.0
 
     def took(self, seconds: float, *, warming: bool) -> None:
+        """Adds one timed call, among the first ones where ``warming``."""
         if warming:
             self.warm, self.warm_seconds = self.warm + 1, self.warm_seconds + seconds
         else:
@@ -146,12 +147,14 @@ class CallSite:
         self.forget()
 
     def forget(self) -> None:
+        """Drops all that was counted."""
         self.samples = 0
         self.glances: dict[Any, Glance] = {}
         self.ways: dict[Any, CallWay] = {}
 
     @property
     def calls(self) -> int:
+        """How often the target was called."""
         return sum(glance.calls for glance in list(self.glances.values()))
 
     def glance(self, key: Any) -> Glance:
@@ -160,6 +163,7 @@ class CallSite:
         return self.glances.setdefault(key, Glance())
 
     def way(self, look: Look, glance: Glance) -> CallWay | None:
+        """The way of this call, new where it was not seen yet; None: there are too many already."""
         found = self.ways.get(look.key)
         if found is None and len(self.ways) < MAX_WAYS:
             found = self.ways[look.key] = CallWay(look.about(), glance)

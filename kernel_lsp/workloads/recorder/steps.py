@@ -96,6 +96,7 @@ class Steps:
     # --- what is put into torch -------------------------------------------------------------------
 
     def saw_torch(self, torch: Any) -> None:
+        """Begins to watch; called when torch has been imported, before the program uses it."""
         self.torch = torch
         self._tokens, self._draws = tokens.TokenCounter(torch), drawing.DrawWatch(torch)
         torch.manual_seed(SEED)

@@ -23,6 +23,7 @@ class CudaCallTimer:
         self._ended.record()
 
     def ready(self) -> bool:
+        """Whether the device is past the call."""
         return bool(self._ended.query())
 
     def seconds(self) -> float:

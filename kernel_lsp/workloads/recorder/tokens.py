@@ -45,6 +45,7 @@ class TokenCounter:
             self._last = (batch, length)
 
     def end_step(self) -> None:
+        """Ends a step: tokens count for the next one from now on."""
         self.per_step.append(self._now)
         self._now = 0
 

@@ -44,6 +44,8 @@ class ArgumentValues:
         self._pending: list[tuple[Any, Any, int]] = []
 
     def look(self, tensor: Any, torch: Any) -> None:
+        """Adds one tensor's values to the summary; those of a GPU arrive later, since nobody waits
+        for them."""
         if tensor.is_complex() or not tensor.numel() or tensor.is_meta:
             return
         with torch.no_grad(), torch.autocast(tensor.device.type, enabled=False):

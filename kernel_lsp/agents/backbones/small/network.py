@@ -23,6 +23,7 @@ class KeyValueCache:
         self._room = torch.empty(shape.layers, 2, shape.key_heads, 0, shape.head)
 
     def keep(self, length: int) -> None:
+        """Cuts the cache to at most ``length`` tokens; later ones are written over the rest."""
         self.length = min(self.length, length)
 
     def reserve(self, count: int) -> None:

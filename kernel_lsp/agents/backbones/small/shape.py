@@ -43,6 +43,7 @@ class NetworkShape:
 
     @property
     def parameters(self) -> int:
+        """The number of weights of such a network."""
         attention = self.hidden * self.head * (2 * self.heads + 2 * self.key_heads) + 2 * self.head
         block = attention + 3 * self.hidden * self.inner + 2 * self.hidden
         embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)

@@ -44,6 +44,7 @@ class Watch:
         self._children: set[int] = set()
 
     def start(self) -> None:
+        """Takes the state that `problems` compares with, and begins to listen."""
         self._changes = WatchedFunctions().changes
         self._flags = flags()
         no_monitor_of_progress()

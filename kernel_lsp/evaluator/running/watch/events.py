@@ -95,6 +95,7 @@ class Listener:
         self.seen: dict[str, str] = {}
 
     def start(self) -> None:
+        """Adds the audit hook, which stays until the process ends, and turns it on."""
         sys.addaudithook(self._audit)
         self.on = True
 

@@ -45,10 +45,12 @@ def finest(dim: LabeledDim) -> LabeledDim:
 
 
 def flat(dims: LabeledDims) -> LabeledDim:
+    """One dimension that is all of these, the last label fastest."""
     return finest(tuple(label for dim in dims for label in dim))
 
 
 def size_of(dim: LabeledDim) -> int:
+    """The number of elements along a dimension."""
     found = 1
     for label in dim:
         found *= label.size

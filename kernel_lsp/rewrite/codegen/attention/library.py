@@ -120,6 +120,8 @@ def may_be_causal(node: fx.Node) -> bool:
 
 
 def share(graph: Graph, node: fx.Node) -> None:
+    """Makes a call of the library's attention read keys and values once for each group of heads
+    that shares them, instead of repeated."""
     q, (k, _), (v, _) = node.args[0], *(find_repeated(arg) for arg in node.args[1:3])
     call = graph.call(
         node.target,
@@ -238,6 +240,8 @@ def _hides_later(item: Attention, node: fx.Node) -> bool:
 
 
 def call(graph: Graph, item: Attention) -> None:
+    """Puts the library's attention where the attention by hand stands, its mask and casts
+    included."""
     k = (
         graph.call(aten.transpose.int, (item.k, -2, -1), before=item.out)
         if item.k_transposed

@@ -31,6 +31,8 @@ class Triangle:
 
 
 def triangle_of(graph: Graph, node: fx.Node) -> Triangle | None:
+    """The triangle over queries and keys that the node's value is; None: it is none, or not known
+    without being read."""
     name = op_name(node)
     if name in ("bitwise_not", "logical_not"):
         inner = triangle_of(graph, node.args[0])

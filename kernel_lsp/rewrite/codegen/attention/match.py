@@ -71,22 +71,27 @@ class Attention:
 
     @property
     def root(self) -> fx.Node:
+        """The node whose value goes into softmax."""
         return self.chain[-1] if self.chain else self.scores
 
     @property
     def nodes(self) -> tuple[fx.Node, ...]:
+        """All its nodes, from the first product to the second."""
         return (self.scores, *self.chain, *self.weights, self.out)
 
     @property
     def sizes(self) -> tuple[int, ...]:
+        """The shape of the scores, queries and keys last."""
         return tuple(self.scores.meta["val"].shape)
 
     @property
     def head_sizes(self) -> tuple[int, int]:
+        """(size of a query, size of a value) of one head."""
         return int(self.q.meta["val"].shape[-1]), int(self.v.meta["val"].shape[-1])
 
     @property
     def dtype(self) -> torch.dtype:
+        """The type of the queries."""
         return self.q.meta["val"].dtype
 
 

@@ -66,6 +66,8 @@ class Roles:
 
 
 def spine_of(graph: Graph, out: fx.Node) -> Spine | None:
+    """The way from a product through softmax into the product ``out``; None: ``out`` is no product
+    of weights."""
     for node in factors_of(out) or () if op_name(out) != "baddbmm" else ():
         after, reader = list[fx.Node](), out
         while op_name(node) not in SOFTMAX and graph.only_user(node) is reader and _hands_on(node):
@@ -109,6 +111,7 @@ def _from_product(graph: Graph, node: fx.Node, reader: fx.Node, steps: int) -> l
 
 
 def roles_of(graph: Graph, spine: Spine) -> Roles | None:
+    """Which label has which part in the two products of the spine; None: they are no attention."""
     first, last = spine.nodes[0], spine.nodes[-1]
     scores = product(first)
     dims = None if scores is None else _follow_spine(spine, scores)

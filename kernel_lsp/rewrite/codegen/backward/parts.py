@@ -89,6 +89,7 @@ def written_in_place(region: Region, found: Iterable[Parts]) -> tuple[Region, tu
 
 
 def given_outputs(region: Region) -> list[Output]:
+    """The region's outputs that are written into a part of a larger tensor."""
     return [output for output in region.outputs if output.inner is not None]
 
 

@@ -76,6 +76,8 @@ def eager_conv_seconds(conv: Conv) -> float:
 
 
 def our_seconds(conv: Conv, tail: Tail, choice: Mapping[str, Any]) -> float:
+    """Estimated seconds of the convolution and its tail in one kernel of ours, or of the library's
+    with our tail behind it, by the choice's "way"."""
     result = tail.nodes[-1] if tail.nodes else conv.node
     stored = sum(bytes_of(node) for node in (result, *tail.operands))
     x, out, way = bytes_of(conv.x), bytes_of(conv.node), choice["way"]

@@ -43,6 +43,7 @@ class Conv:
 
     @property
     def rank(self) -> int:
+        """The number of spatial dimensions."""
         return len(self.stride)
 
     @property
@@ -52,18 +53,22 @@ class Conv:
 
     @property
     def out(self) -> tuple[int, ...]:
+        """The result's spatial sizes."""
         return shape_of(self.node)[2:]
 
     @property
     def kernel(self) -> tuple[int, ...]:
+        """The window's size along each spatial dimension."""
         return shape_of(self.weight)[2:]
 
     @property
     def taps(self) -> int:
+        """The number of elements in a window."""
         return math.prod(self.kernel)
 
     @property
     def in_channels(self) -> int:
+        """Channels of the input, all groups together."""
         return shape_of(self.x)[1]
 
     @property
@@ -73,10 +78,12 @@ class Conv:
 
     @property
     def out_channels(self) -> int:
+        """Channels of the result, all groups together."""
         return shape_of(self.node)[1]
 
     @property
     def batch(self) -> int:
+        """The number of images."""
         return shape_of(self.x)[0]
 
     @property
@@ -128,6 +135,7 @@ class Conv:
 
     @property
     def dtype(self) -> torch.dtype:
+        """The type of the result."""
         found: torch.dtype = self.node.meta["val"].dtype
         return found
 

@@ -34,6 +34,7 @@ class ConvolutionJob:
 
     @property
     def result(self) -> fx.Node:
+        """The node whose value the kernel stores."""
         return self.tail.nodes[-1] if self.tail.nodes else self.conv.node
 
 
@@ -55,6 +56,7 @@ class ConvolutionParts:
 
 
 def launcher(job: ConvolutionJob, choice: Mapping[str, Any], kernel: ConvolutionParts) -> str:
+    """The text of the function that allocates the result and launches the kernel."""
     conv = job.conv
     signature = list(dict.fromkeys(job.names.values()))
     lines = [
@@ -289,4 +291,5 @@ def group(text: str) -> str:
 
 
 def times(n: int) -> str:
+    """A factor as text behind a product; "" for 1."""
     return f" * {n}" if n != 1 else ""

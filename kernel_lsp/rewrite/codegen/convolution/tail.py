@@ -54,10 +54,12 @@ class Tail:
 
     @property
     def spatial(self) -> fx.Node | None:
+        """The operation that reduces the spatial dimensions; None: none does."""
         return next((node for node in self.nodes if self.roles[node] == "spatial"), None)
 
     @property
     def work(self) -> list[fx.Node]:
+        """The operations that compute something: all but those that leave values as they are."""
         return [node for node in self.nodes if self.roles[node] != "same"]
 
 

@@ -42,6 +42,7 @@ class UniqueNames:
         self._taken = RESERVED | set(taken)
 
     def fresh(self, hint: str) -> str:
+        """A name like the hint that is not taken, and is taken from now on."""
         stem = identifier(hint)
         name, count = stem, 1
         while name in self._taken:
@@ -94,6 +95,7 @@ class Body:
                 self.known[value] = self._emit(value)
 
     def text(self, arg: Value | Scalar | None) -> str | None:
+        """The value as an expression, after the lines that it needs; None for None."""
         if isinstance(arg, Value):
             self.need(arg)
             return self.known[arg]
@@ -153,6 +155,7 @@ class Body:
 
 
 def number(value: Scalar) -> str:
+    """The number as Triton reads it: booleans as 0 and 1, floats in full."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float) and not math.isfinite(value):

@@ -159,6 +159,8 @@ class PointwiseChain:
         return self.known[node]
 
     def value(self, node: fx.Node) -> Any:
+        """What the node's value is made of: a computation for a node of the chain, a load for
+        others. Raises Unsupported."""
         if node not in self.known:
             self.known[node] = (
                 self._named(node) if node in self.inside else load(self.operand(node))
@@ -173,6 +175,8 @@ class PointwiseChain:
         return replace(made, hint=self.graph.variable(node))
 
     def operand(self, node: fx.Node) -> Operand:
+        """The operand from which the node's value is loaded, the same each time. Raises Unsupported
+        where it cannot be addressed."""
         if node not in self.operands:
             axes = self.locate(node)
             if axes is None:

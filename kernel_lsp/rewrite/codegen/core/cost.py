@@ -120,6 +120,7 @@ def launched_seconds(graph: Graph, moving_s: float, launches: int) -> float:
 
 
 def read_once_seconds(graph: Graph, nodes: Sequence[fx.Node], launches: int) -> float:
+    """Estimated seconds of a kernel that moves the values of these nodes once."""
     moved = sum(bytes_of(node) for node in nodes)
     return launched_seconds(graph, moved / rates(graph).bytes_per_s, launches)
 
@@ -209,6 +210,7 @@ def benefit(graph: Graph, nodes: Sequence[fx.Node], fused_s: float, least: float
 
 
 def bytes_of(node: fx.Node) -> int:
+    """Bytes of the node's value, of all of them where it has several; 0 where it is no tensor."""
     value = node.meta.get("val")
     items = value if isinstance(value, (tuple, list)) else [value]
     return sum(t.numel() * t.element_size() for t in items if isinstance(t, torch.Tensor))

@@ -58,6 +58,7 @@ class Value:
 
     @property
     def values(self) -> tuple[Value, ...]:
+        """Those of its arguments that are values rather than numbers."""
         return tuple(arg for arg in self.args if isinstance(arg, Value))
 
 
@@ -95,10 +96,12 @@ class Region:
 
     @property
     def values(self) -> tuple[Value, ...]:
+        """All values that the outputs need, each after those that it is made of."""
         return tuple(topological(output.value for output in self.outputs))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
+        """What is loaded, in the order in which the launcher takes it."""
         if self.order:
             return self.order
         loads = (value.operand for value in self.values)
@@ -106,6 +109,7 @@ class Region:
 
     @property
     def row_axes(self) -> tuple[int, ...]:
+        """The axes that are not reduced, in order."""
         return tuple(axis for axis in range(len(self.dims)) if axis not in self.reduced)
 
 
@@ -126,6 +130,7 @@ def topological(roots: Iterable[Value]) -> Iterator[Value]:
 
 
 def load(operand: Operand, *, rowwise: bool = False) -> Value:
+    """The value of an operand; ``rowwise``: it is one number per row."""
     return Value(
         op="load", dtype=operand.dtype, operand=operand, rowwise=rowwise, hint=operand.name
     )
@@ -151,6 +156,7 @@ def careful(stats: Value) -> Value:
 
 
 def is_careful(stats: Value) -> bool:
+    """Whether softmax's statistics are those of `careful`."""
     return len(stats.args) > 1
 
 

@@ -339,6 +339,7 @@ def output_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def is_identity(node: fx.Node) -> bool:
+    """Whether the node's values are its input's, only seen in another shape or type."""
     if op_name(node) == "dropout" and drops(node):
         return False
     return op_name(node) in (*IDENTITY, "broadcast_tensors") or _is_unsqueeze(node)

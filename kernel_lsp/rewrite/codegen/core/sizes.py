@@ -52,6 +52,7 @@ class Sizes:
     squeezed: set[fx.Node]
 
     def dims(self) -> tuple[Dim, ...]:
+        """The region's dimensions with their names, sizes, and where the launcher reads these."""
         names = self._dim_names()
         return tuple(
             Dim(

@@ -14,6 +14,7 @@ MAX_LINE = 110
 
 
 def kernel_text(name: str, parameters: Sequence[str], doc: str, lines: Sequence[str]) -> str:
+    """The text of a jitted kernel: decorator, signature, docstring, lines."""
     head = wrap_items(f"def {name}(", parameters, "):")
     # The state of a generator is another number on each call: nothing is compiled for it.
     jit = (
@@ -49,6 +50,7 @@ def parameters(region: Region, text: str, *, runtime: Sequence[str]) -> list[str
 
 
 def pointers(region: Region) -> list[str]:
+    """The names of the kernel's pointers, one per tensor of the region."""
     return [f"{item.name}_ptr" for item in tensors(region)]
 
 
@@ -130,10 +132,12 @@ def make_contiguous(operands: Sequence[Operand]) -> list[str]:
 
 
 def size_lines(region: Region, names: Sequence[str]) -> list[str]:
+    """The launcher's lines that read the named sizes."""
     return [f"    {dim.name} = {dim.source}" for dim in region.dims if dim.name in names]
 
 
 def allocate(output: Output, device: str) -> str:
+    """The launcher's line that makes an output."""
     if output.shape.endswith(".shape"):
         like = output.shape.removesuffix(".shape")
         return f"    {output.name} = torch.empty_like({like}, dtype=torch.{output.dtype})"
@@ -152,6 +156,8 @@ def result(region: Region) -> str:
 def generate_source(
     region: Region, kernels: Sequence[str], launcher: str, summary: str
 ) -> GeneratedSource:
+    """The source of kernels and launcher as one module, which also names the numbers that it
+    computes with."""
     return module(region.name, [*kernels, launcher], summary, numbers(region))
 
 
@@ -192,6 +198,7 @@ def power_of_two(size: str) -> str:
 
 
 def next_power_of_two(n: int) -> int:
+    """The least power of two that is not below ``n``; 1 for 0."""
     return 1 << max(0, n - 1).bit_length()
 
 

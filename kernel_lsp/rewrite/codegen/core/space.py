@@ -75,6 +75,7 @@ class RegionShape:
 
 
 def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """The shape of the node's value, in plain numbers."""
     return tuple(int(n) for n in node.meta["val"].shape)
 
 

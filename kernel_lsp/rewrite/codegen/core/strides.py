@@ -65,6 +65,7 @@ def argument_names(region: Region) -> list[str]:
 
 
 def arguments(region: Region) -> list[str]:
+    """What the launcher passes as strides: each strided tensor's, dimension by dimension."""
     every = range(len(region.dims))
     return [f"{item.name}.stride({axis})" for item in _strided(region) for axis in every]
 
@@ -100,6 +101,7 @@ def is_copy(node: fx.Node) -> bool:
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes ``order``."""
     return tuple(sorted(range(len(order)), key=lambda position: order[position]))
 
 

@@ -152,6 +152,7 @@ def _split(region: Region, lines: int) -> Template:
 def emit(
     region: Region, template: Template, choice: Mapping[str, Any], summary: str
 ) -> GeneratedSource:
+    """The source of the region by that template and choice of parameters."""
     if template.kind == "flat":
         return flat.emit(region, choice, summary)
     if template.kind == "tiled":
@@ -166,6 +167,7 @@ def emit(
 
 
 def points(sizes: Iterable[int]) -> int:
+    """The product of the sizes; 1 for none."""
     total = 1
     for size in sizes:
         total *= size

@@ -25,6 +25,7 @@ SUMMARY = "compute the cosines of an embedding loss and its margin in one pass"
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Cosine embedding losses whose parts would share a kernel."""
     covered = [node for node in graph.nodes if _is_covered(node)]
     found = [
         in_parts.match(graph, node, _written_out, "cosine_embedding", SUMMARY) for node in covered
@@ -33,6 +34,7 @@ def matches(graph: Graph) -> list[Match]:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Puts that kernel in the loss's place."""
     in_parts.apply(graph, match, choice, _written_out)
 
 

@@ -40,6 +40,8 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [4096, 2048, 8192], "num_warps
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Cross entropies over rows that one kernel can compute, with their gradients where the graph
+    has them."""
     return [
         _match(graph, node)
         for node in graph.nodes
@@ -125,6 +127,7 @@ def _read_narrow(graph: Graph, node: fx.Node) -> None:
 
 
 def weight_of(node: fx.Node) -> fx.Node | None:
+    """The weights of the classes; None: they count alike."""
     weight: fx.Node | None = argument(node, "weight")
     return weight
 
@@ -160,6 +163,7 @@ def _is_covered(node: fx.Node) -> bool:
 
 
 def smoothing_of(node: fx.Node) -> float:
+    """The label smoothing, 0.0 for none."""
     return float(argument(node, "label_smoothing", 0.0) or 0.0)
 
 
@@ -206,6 +210,7 @@ def match_loss(
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Puts the generated kernel in the loss's place."""
     node = graph.named(match.data["nodes"][0])
     _read_narrow(graph, node)
     kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))

@@ -45,6 +45,8 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [256, 512, 128], "num_warps": 
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Cross entropies of maps that one kernel can compute, with their gradients where the graph has
+    them."""
     return [
         _match(graph, node)
         for node in graph.nodes
@@ -68,6 +70,7 @@ def _match(graph: Graph, node: fx.Node) -> Match:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Puts the generated kernel in the loss's place."""
     node = graph.named(match.data["nodes"][0])
     name = launching.unique_name(graph, "fused_cross_entropy")
     kernel = _CrossEntropyWriter(node, name, choice, graph.gradients).generated()

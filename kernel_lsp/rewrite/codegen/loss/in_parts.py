@@ -39,6 +39,8 @@ def match(
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any], write_out: WriteOut) -> None:
+    """Writes the loss out and puts one kernel in the place of its parts. Raises RewriteError where
+    they do not share one."""
     fused = _match_parts(graph, graph.named(match.data["nodes"][0]), write_out)
     if fused is None:
         raise RewriteError(f"the parts of {match.label} do not share a kernel")

@@ -63,6 +63,8 @@ LAUNCH: dict[str, list[Any]] = {"BLOCK_SIZE": [4096, 8192, 2048], "num_warps": [
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Linear layers whose only reader is a cross entropy, where one function can compute both and
+    the gradients."""
     return [
         _match(graph, linear, path, node)
         for node in graph.nodes
@@ -171,6 +173,7 @@ def _fill(linear: fx.Node) -> int:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Puts that function in the place of both."""
     linear, *path, loss = [graph.named(name) for name in match.data["nodes"]]
     rows = _rows_of(graph, linear, path, loss)
     kernel = _generate(graph, linear, loss, choice)

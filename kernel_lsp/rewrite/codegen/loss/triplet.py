@@ -21,12 +21,14 @@ SUMMARY = "compute both distances of a triplet loss and its margin in one pass"
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Triplet margin losses whose parts would share a kernel."""
     covered = [node for node in graph.nodes if _is_covered(node)]
     found = [in_parts.match(graph, node, _written_out, "triplet", SUMMARY) for node in covered]
     return [match for match in found if match is not None]
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Puts that kernel in the loss's place."""
     in_parts.apply(graph, match, choice, _written_out)
 
 

@@ -56,14 +56,17 @@ class MatmulProduct:
 
     @property
     def kept_half(self) -> str:
+        """Which triangle of the result is kept, `lower` or `upper`; "": all of it."""
         return half_of(self.kept) if self.kept is not None else ""
 
     @property
     def triangular(self) -> bool:
+        """Whether a triangle of a factor is zero, or one of the result is not kept."""
         return bool(self.left_half or self.right_half or self.kept_half)
 
     @property
     def flops(self) -> float:
+        """Floating-point operations of the whole product, triangles not subtracted."""
         return 2.0 * self.batch * self.rows * self.cols * self.inner
 
     @property

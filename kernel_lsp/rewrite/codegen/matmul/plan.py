@@ -83,18 +83,22 @@ class MatmulJob:
 
     @property
     def batched(self) -> bool:
+        """Whether there are several products."""
         return self.product.batched
 
     @property
     def parts(self) -> bool:
+        """Whether programs compute parts of a tile, so that its form is `parts` or `pointers`."""
         return self.tile.parts
 
     @property
     def descriptors(self) -> bool:
+        """Whether tiles are loaded by tensor descriptors."""
         return self.tile.descriptors
 
     @property
     def split(self) -> bool:
+        """Whether several programs share the inner dimension of one tile."""
         return self.tile.splits > 1
 
     @property

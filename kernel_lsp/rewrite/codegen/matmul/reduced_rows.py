@@ -79,6 +79,7 @@ def _dims(node: fx.Node, rank: int) -> list[int]:
 
 
 def is_reduction(node: fx.Node) -> bool:
+    """Whether the node reduces, or takes one result of a node that does."""
     return node.target is operator.getitem or op_name(node) in REDUCTIONS
 
 
@@ -125,6 +126,7 @@ def _is_mean(region: Region) -> bool:
 
 
 def slots(region: Region) -> int:
+    """How many numbers a tile leaves for each row that it reduces."""
     return sum(len(LANES[value.op]) for value in _reductions(region))
 
 
@@ -203,6 +205,7 @@ def before_launch(region: Region, left: str, rows: int, cols: int, *, batched: b
 
 
 def launch(region: Region) -> str:
+    """The launcher's lines that combine what the tiles have left."""
     out = region.outputs[0].name
     if function := combining_function(region):
         return f"    torch.{function}(by_tile, dim=0, out={out}.view(-1))  # over the tiles"

@@ -38,6 +38,7 @@ EAGER_PASSES = 1.4
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Batch norms in train mode, with what follows them, that two passes can compute."""
     found = []
     for node in graph.nodes:
         parts = parts_of(graph, node) if is_op(node, aten.batch_norm) else None
@@ -87,6 +88,8 @@ def _benefit(graph: Graph, parts: BatchNormRegion) -> float:
 
 
 def rewrite(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Puts the generated kernels in the place of the norm and its tail. Raises RewriteError where
+    they no longer fit."""
     norm = graph.named(match.data["norm"])
     parts = parts_of(graph, norm)
     if parts is None:

@@ -28,6 +28,7 @@ from kernel_lsp.rewrite.graph import Graph, argument
 
 
 def is_trainable(graph: Graph, parts: BatchNormRegion) -> bool:
+    """Whether the gradients of the norm and its tail can be generated too."""
     return not graph.origin.hides_gradients and _plan_backward(graph, parts) is not None
 
 

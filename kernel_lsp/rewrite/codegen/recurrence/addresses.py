@@ -69,6 +69,7 @@ class Paths:
         return {0: "n_elements", **dict(zip(inner, named, strict=True))}
 
     def of(self, item: Operand | Result) -> Path:
+        """How the operand or result is walked, step by step."""
         if isinstance(item, Result):
             return Path(
                 dim=item.dim, size="n_steps" * bool(item.dim), sign="-" if item.is_backward else "+"
@@ -85,6 +86,7 @@ class Paths:
         return {path: f"here_{number}" if number else "here" for number, path in enumerate(paths)}
 
     def at_first_step(self, path: Path) -> str:
+        """The text of the offsets at which the first step's slice begins."""
         if not path.dim:
             return "offs"
         inner = self.inner[path.dim]

@@ -47,6 +47,7 @@ class Recurrence:
 
 
 def acts_elementwise(nodes: Iterable[fx.Node]) -> bool:
+    """Whether all of the nodes compute each element from the same element of their inputs."""
     return all(op_name(node) in TABLE for node in nodes)
 
 

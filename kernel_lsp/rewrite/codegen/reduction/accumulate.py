@@ -40,14 +40,16 @@ class ReductionAxis:
     keep: str = ""
 
     def call(self, name: str, text: str) -> str:
+        """The text that reduces a block by Triton's function of that name."""
         return f"tl.{name}({text}, axis={self.index}){self.keep}"
 
-    def combine(self, function: str, text: str) -> str:
+    def _combine(self, function: str, text: str) -> str:
         return f"tl.reduce({text}, {self.index}, {function}){self.keep}"
 
     def reduced(self, kind: str, text: str) -> str:
+        """The text that reduces a block by a kind of reduction; NaN comes through."""
         combine = {"max": "_nan_max", "min": "_nan_min", "prod": "_product"}
-        return self.call("sum", text) if kind == "sum" else self.combine(combine[kind], text)
+        return self.call("sum", text) if kind == "sum" else self._combine(combine[kind], text)
 
 
 VECTOR = ReductionAxis(shape="[BLOCK_SIZE]", index=0)

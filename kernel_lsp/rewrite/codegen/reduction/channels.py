@@ -37,6 +37,7 @@ class ChannelLayout:
 
     @property
     def size(self) -> str:
+        """The name of the number of channels."""
         return self.region.dims[self.channel].name
 
     @property
@@ -48,11 +49,14 @@ class ChannelLayout:
 
     @property
     def axis(self) -> accumulate.ReductionAxis:
+        """How one block of a channel is reduced."""
         if self.is_inner:
             return accumulate.VECTOR
         return accumulate.ReductionAxis(shape="[BLOCK_ROWS, BLOCK_SIZE]", index=0)
 
     def load(self, operand: Operand) -> str:
+        """The text that loads a block of the operand, masked where a block can reach over the
+        end."""
         names = ("outer", "channel", "inner") if self.is_inner else ("rows", "channel")
         spaces = [IndexSpace(variable=name, axes=(axis,)) for axis, name in enumerate(names)]
         where = offset(operand, self.region.dims, spaces)
@@ -63,6 +67,7 @@ class ChannelLayout:
         return f"tl.load({operand.name}_ptr{f' + {where}' if where else ''}{mask})"
 
     def header(self, operands: Sequence[Operand], results: Sequence[str]) -> list[str]:
+        """The kernel's parameters: pointers, the batch size, fixed sizes, blocks."""
         dims = [dim.name for dim in self.region.dims]
         runtime = [dims[0]]  # the batch: another one must not compile anew
         fixed = [f"{name}: tl.constexpr" for name in dims[1:]]
@@ -129,6 +134,7 @@ class ChannelLayout:
 
     @property
     def count_chunks(self) -> str:
+        """The launcher's line that decides how many programs share a channel."""
         dims = [dim.name for dim in self.region.dims]
         size, block = (f"{dims[0]} * {dims[-1]}", 1024) if self.is_inner else (dims[0], 64)
         whole = source.blocks(size, block)

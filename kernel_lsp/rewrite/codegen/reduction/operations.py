@@ -151,6 +151,7 @@ def _mean(node: fx.Node, get: GetArgument) -> Value:
 
 
 def mean(x: Value) -> Value:
+    """The mean over the row."""
     return apply("div", reduce("sum", x, hint="total"), count(), hint="mean")
 
 

@@ -41,10 +41,12 @@ class RowLayout:
 
     @property
     def axis(self) -> accumulate.ReductionAxis:
+        """How a block is reduced."""
         return accumulate.MATRIX if self.tiled else accumulate.VECTOR
 
     @property
     def spaces(self) -> list[IndexSpace]:
+        """The iteration space: which variable runs over which axes."""
         region = self.region
         return [
             IndexSpace(variable=self.row, axes=region.row_axes),
@@ -52,11 +54,14 @@ class RowLayout:
         ]
 
     def address(self, name: str, axes: tuple[int, ...]) -> str:
+        """The text of the address of a block, where the pointer has that name and the tensor these
+        axes."""
         operand = Operand(name=name, dtype="float32", axes=axes)
         text = offset(operand, self.region.dims, self.spaces)
         return f"{name}_ptr + {text}" if text else f"{name}_ptr"
 
     def mask(self, axes: tuple[int, ...]) -> str:
+        """The text of the mask for a tensor with these axes; "": no block reaches over its end."""
         by_row = self.tiled and any(axis in self.region.row_axes for axis in axes)
         by_col = any(axis in self.region.reduced for axis in axes)
         if by_row and by_col:
@@ -66,12 +71,14 @@ class RowLayout:
         return ("cols < n_cols" if self.tiled else "mask") if by_col else ""
 
     def load(self, operand: Operand) -> str:
+        """The text that loads a block of the operand."""
         mask = self.mask(operand.axes)
         return (
             f"tl.load({self.address(operand.name, operand.axes)}{f', mask={mask}' if mask else ''})"
         )
 
     def store(self, output: Output, text: str) -> str:
+        """The text that stores ``text`` as a block of the output."""
         axes = self.region.row_axes if output.rowwise else tuple(range(len(self.region.dims)))
         mask = self.mask(axes)
         where = self.address(output.name, axes)
@@ -136,6 +143,7 @@ def _quads(layout: RowLayout, start: str) -> str:
 
 
 def body_of(layout: RowLayout) -> Body:
+    """An empty body whose values are loaded and reduced by the layout."""
     names = UniqueNames(
         [*(dim.name for dim in layout.region.dims), "start_row", "n_rows", "n_cols"]
     )

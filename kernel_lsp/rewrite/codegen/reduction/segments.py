@@ -65,6 +65,8 @@ class SegmentLayout:
     region: Region
 
     def address(self, name: str, axes: tuple[int, ...]) -> str:
+        """The text of the address of a block, where the pointer has that name and the tensor these
+        axes."""
         region = self.region
         spaces = [
             IndexSpace(variable="row", axes=region.row_axes),
@@ -75,6 +77,7 @@ class SegmentLayout:
         return f"{name}_ptr + {text}" if text else f"{name}_ptr"
 
     def load(self, operand: Operand) -> str:
+        """The text that loads a block of the operand."""
         mask = ", mask=mask" if self.region.reduced[-1] in operand.axes else ""
         return f"tl.load({self.address(operand.name, operand.axes)}{mask})"
 

@@ -23,6 +23,7 @@ CHUNKS = ReductionAxis(shape="[MAX_CHUNKS]", index=0)
 
 
 def splittable(region: Region) -> bool:
+    """Whether nothing in the region is reduced after a first reduction."""
     return len(levels(region.values)) == 1
 
 
