@@ -109,6 +109,7 @@ class PolicyAgent:
 
     @property
     def name(self) -> str:
+        """The model's name, for the evidence."""
         return self._info.name
 
     async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:

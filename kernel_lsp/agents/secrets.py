@@ -98,6 +98,7 @@ class Redaction:
 
     @property
     def count(self) -> int:
+        """How many secrets were hidden."""
         return len(self._secrets)
 
     def _without(self, pattern: re.Pattern[str], holds: Holds, text: str) -> str:

@@ -155,6 +155,7 @@ class Connection:
         ]
 
     async def close(self) -> None:
+        """Leaves the cluster, if this process has joined it, and deletes the session's folder."""
         if self._ours:
             with contextlib.suppress(TimeoutError):
                 await aside(library().shutdown, CALL_S)

@@ -84,6 +84,7 @@ class ClusterJobs:
         return job
 
     def begin(self, job: ClusterJob, where: str, stop: Callable[[], None]) -> None:
+        """Notes that the job runs on that node from now on; ``stop`` ends it."""
         job.began, job.where, job.stop = time.monotonic(), where, stop
 
     def settle(

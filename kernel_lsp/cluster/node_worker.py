@@ -24,7 +24,8 @@ class JobWorker(Protocol):
     async def do(self, work: Any) -> Any:
         """One piece of work; what it takes and gives back can be pickled. Raises KernelLspError."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Ends what it holds: processes and device."""
 
 
 MakeWorker = Callable[[str], JobWorker]
@@ -87,6 +88,8 @@ class NodeActor:
         )
 
     async def do(self, work: Any) -> ActorAnswer:
+        """The result of one piece of work, or the cause and remedy of its failure; the worker is
+        made with the first."""
         if self._worker is None:
             self._worker = self._make(self._device)
         try:
@@ -95,6 +98,7 @@ class NodeActor:
             return ActorAnswer(failed=(error.cause, error.remedy))
 
     async def close(self) -> None:
+        """Ends the worker, if there is one."""
         if self._worker is not None:
             await self._worker.close()
 

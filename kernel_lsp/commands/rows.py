@@ -82,7 +82,8 @@ class RowMaker(Protocol):
     async def row(self, task: RowTask) -> Json:
         """The row of one task; whatever goes wrong with the task is in the row."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Ends what rows are made with."""
 
 
 @dataclass
@@ -100,6 +101,7 @@ class LocalRows:
         return self.pipeline.settings
 
     async def close(self) -> None:
+        """Closes the pipeline."""
         await self.pipeline.close()
 
     async def do(self, work: RowTask) -> Json:
@@ -169,6 +171,7 @@ class Spread:
 
     @property
     def doing(self) -> dict[str, tuple[float, str]]:
+        """Task -> when it began and on which node, of all that are under way."""
         return {name: (began, f"on {host}") for name, (began, host) in self._cluster.doing.items()}
 
     @property

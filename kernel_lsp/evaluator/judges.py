@@ -130,6 +130,7 @@ class JudgeBench:
             raise
 
     async def close(self) -> None:
+        """Ends judge and timers, and deletes their folders; an opening is cancelled."""
         self._opening.cancel()
         await asyncio.gather(self._opening, return_exceptions=True)
         await self.rest()
@@ -244,6 +245,7 @@ class Judges:
         return bench
 
     async def close(self) -> None:
+        """Closes all benches."""
         benches = list(self._benches.values())
         self._benches.clear()
         await asyncio.gather(*(bench.close() for bench in benches))

@@ -83,6 +83,7 @@ class Ready:
     """Whether torch.compile is among the baselines, unless it failed."""
 
     async def close(self) -> None:
+        """Ends the timing process and deletes its folder."""
         await self.sandbox.close()
 
 

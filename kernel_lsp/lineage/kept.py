@@ -57,6 +57,7 @@ class Judgements:
         return self._known.get((parent, child))
 
     def add(self, one: Judgement) -> None:
+        """Keeps the judgement, on disk before it returns."""
         line = ("" if self._whole else "\n") + wire.dumps(one) + "\n"
         try:
             with self._path.open("a", encoding="utf-8") as stream:

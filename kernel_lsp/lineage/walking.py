@@ -60,6 +60,7 @@ class LineageState:
 
     @property
     def id(self) -> str:
+        """A short hash of the program: the same text is the same state."""
         return _identity(self.program)
 
 

@@ -95,6 +95,7 @@ class Manifest:
 
     @property
     def id(self) -> str:
+        """`name@version`, as commands and settings name a policy."""
         return f"{self.name}@{self.version}"
 
     def knows(self, device: str, capability: str | None = None) -> bool:

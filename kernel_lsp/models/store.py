@@ -47,6 +47,7 @@ class StoredPolicy:
 
     @property
     def id(self) -> str:
+        """`name@version`; the folder's name where its manifest cannot be read."""
         return self.manifest.id if self.manifest else self.folder.name
 
     @property

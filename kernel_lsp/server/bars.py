@@ -42,6 +42,7 @@ class ProgressBar:
             self._ls.work_done_progress.report(self._token, value)
 
     def end(self, message: str) -> None:
+        """Takes the bar away, with a last message; a second call does nothing."""
         if self._over.is_set():
             return
         self._over.set()

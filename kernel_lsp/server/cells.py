@@ -53,6 +53,7 @@ class Notebooks:
             self.schedule(uri)
 
     def close(self, uri: str) -> None:
+        """Forgets the notebook and takes its cells' findings away."""
         if (pending := self._pending.pop(uri, None)) is not None:
             pending.cancel()
         for cell, shown in self._published.pop(uri, {}).items():

@@ -176,6 +176,7 @@ class FrameWriter:
         self._thread.start()
 
     def write(self, data: bytes) -> None:
+        """Queues bytes to be sent; they are dropped where the client has gone."""
         if self.broken:
             return
         with self._room:

@@ -41,6 +41,7 @@ class Verdicts:
     # --- documents ---------------------------------------------------------------------------
 
     def open(self, snapshot: Snapshot, folder: str, path: str) -> Document:
+        """The document that the client has opened, from now on among those that are known."""
         document = Document(snapshot=snapshot, folder=folder, path=path)
         self.documents[snapshot.uri] = document
         return document
@@ -50,6 +51,7 @@ class Verdicts:
         self.documents[snapshot.uri].snapshot = snapshot
 
     def close(self, uri: str) -> None:
+        """Forgets the document; outcomes of its targets stay."""
         self.documents.pop(uri, None)
 
     def analyzed(self, snapshot: Snapshot, found: Analysis) -> bool:

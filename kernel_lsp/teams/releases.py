@@ -98,6 +98,7 @@ class Release:
 
     @property
     def id(self) -> str:
+        """`kind:name#number`, as commands name a release."""
         return f"{self.kind}:{self.name}#{self.number}"
 
     @property

@@ -189,6 +189,8 @@ class StreamedReply:
     def reply(
         self, *, latency_s: float, first_token_s: float | None, model: str, version: str | None
     ) -> Reply:
+        """The whole reply, once its last chunk has come: text, calls, tokens where the server named
+        all, and what it took."""
         calls, broken = self._ended_calls()
         text = _clean("".join(self._text))[: self._most] + broken
         cut = self.finish == "length" or self.full

@@ -167,6 +167,8 @@ class LoadedModel:
         )
 
     def reply(self, request: Json, inbox: RequestReader, replies: wire.Pipe) -> Json:
+        """Samples the reply of one request and sends its text piece by piece; returns what is sent
+        when it is over. Raises Failure when the prompt leaves no room."""
         given = self.prompt(request).to(self._device)
         length = int(given["input_ids"].shape[1])
         room = (

@@ -96,6 +96,7 @@ class Transport:
         self._gone = gone
 
     async def close(self) -> None:
+        """Closes all connections."""
         await self._client.aclose()
 
     async def ask(self, path: str, body: Json | None = None) -> Any:

@@ -210,6 +210,8 @@ class Dialog:
         return "".join(f"{word} " for word in self.words)
 
     def sample(self) -> TokenSample:
+        """All its words as numbers, with those that the model chose and what each was chosen
+        from."""
         said = [len(offer) > 1 for offer in self.offers]
         offered = [
             tuple(TOKENS[word] for word in offer) if len(offer) > 1 else () for offer in self.offers

@@ -79,6 +79,7 @@ class NoiseReplay(TorchDispatchMode):
         return _drop_with_mask(args, noise) if name == DROPOUT else result.copy_(noise)
 
     def end(self) -> None:
+        """Raises UnmatchedNoise when draws are left that nobody asked for again."""
         if self._left:
             raise UnmatchedNoise(f"{len(self._left)} draws were not asked for again")
 

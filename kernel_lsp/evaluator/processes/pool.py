@@ -169,6 +169,7 @@ class ZygotePool:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
+        """Ends all zygotes, those that came of others first."""
         tasks = list(self._zygotes.values())
         self._zygotes.clear()
         for task in reversed(tasks):  # branches before what they come from

@@ -91,6 +91,7 @@ class GateServer:
         self._unwanted.discard(number)
 
     async def close(self) -> None:
+        """Cancels all that is asked and closes the gates."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

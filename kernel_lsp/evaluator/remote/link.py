@@ -77,6 +77,7 @@ class Link:
                 await self._disconnect()
 
     async def close(self) -> None:
+        """Ends the connection; the next who asks makes another."""
         if self._resting is not None:
             self._resting.cancel()
         if self._ending is not None:

@@ -113,6 +113,7 @@ class InterleavedRounds:
     # --- providers -----------------------------------------------------------------------
 
     def add(self, name: str, callee: Callee) -> None:
+        """Adds a provider, or replaces the one of that name."""
         self.providers[name] = callee
 
     def add_compiled(self, callee: Callee, seconds: float, *, header: bool = False) -> None:

@@ -110,6 +110,7 @@ class DeviceTurn:
     disturbed_by: str | None = None
 
     async def sample(self, moment: str) -> None:
+        """Notes the device's state under the name of a moment, such as before and after."""
         self.states[moment] = await self.device_sharing.sample(self.device)
 
 

@@ -45,6 +45,7 @@ class ValidationTask:
 
     @property
     def name(self) -> str:
+        """The file's name with its suffix, and the target where it is not the file's Model."""
         return self.path.name if self.qualname == MODEL else f"{self.path.name}::{self.qualname}"
 
     @property

@@ -36,6 +36,7 @@ class HoistedLoop:
     def write(
         self, results: Sequence[Result], before: fx.Node
     ) -> tuple[GeneratedSource, list[fx.Node]]:
+        """The function's source and the nodes that it is called with."""
         walked = self._walked(before)
         starts = self._starts()
         lines = self._in_place(self._step_lines())

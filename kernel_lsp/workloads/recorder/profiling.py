@@ -113,6 +113,7 @@ class ProfilerRun:
             self._optimizer = None
 
     def begin(self) -> None:
+        """Starts torch's profiler, on the GPU too where there is one."""
         profiler = self._torch.profiler
         kinds = [profiler.ProfilerActivity.CPU]
         if self._torch.cuda.is_available():

@@ -15,11 +15,13 @@ class CudaCallTimer:
 
     @classmethod
     def begin(cls, torch: Any) -> CudaCallTimer:
+        """A clock that runs from now on, on the current stream."""
         clock = cls(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
         clock._begun.record()
         return clock
 
     def end(self) -> None:
+        """Stops the clock behind all that the stream has been given."""
         self._ended.record()
 
     def ready(self) -> bool:
@@ -27,5 +29,6 @@ class CudaCallTimer:
         return bool(self._ended.query())
 
     def seconds(self) -> float:
+        """Seconds between both events; waits for the second one."""
         self._ended.synchronize()
         return float(self._begun.elapsed_time(self._ended)) / 1000

@@ -205,6 +205,7 @@ class FusedPool:
 
     @property
     def count(self) -> int:
+        """The number of elements in a window."""
         return math.prod(self.window)
 
 

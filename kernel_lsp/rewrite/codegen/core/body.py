@@ -85,6 +85,7 @@ class Body:
         self._holders: dict[str, str] = {}
 
     def add(self, line: str) -> None:
+        """Adds a line at the current indentation."""
         self.lines.append(self.indent + line)
 
     def need(self, *values: Value) -> None:

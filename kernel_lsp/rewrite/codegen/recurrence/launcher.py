@@ -19,6 +19,7 @@ class Launcher:
         self.loop, self.region = self.found.loop, self.found.lowered.region
 
     def write(self, choice: Mapping[str, Any], sizes: list[str]) -> str:
+        """The launcher's text; ``sizes`` are the sizes that the kernel reads."""
         found, region, walk = self.found, self.region, self.found.walks[self.paths.first]
         first, slice_ = self.paths.arguments[self.paths.first], self._slice(self.paths.first)
         n_steps = f"{first}.shape[{walk.dim}]" if walk.is_whole else str(self.loop.length)

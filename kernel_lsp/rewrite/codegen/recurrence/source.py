@@ -23,6 +23,7 @@ class RecurrenceKernel:
         self.loop, self.region = self.found.loop, self.found.lowered.region
 
     def write(self) -> tuple[str, list[str]]:
+        """(the kernel's text, the names of the sizes that it reads)."""
         lines = [
             "    start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can "
             "pass 2**31",

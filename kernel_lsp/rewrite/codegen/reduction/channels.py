@@ -120,6 +120,7 @@ class ChannelLayout:
         body.add(f"tl.store({name}_ptr + {where}, {text}{mask})")
 
     def launch(self, kernel: str, arguments: Sequence[str], indent: str = "    ") -> list[str]:
+        """The launcher's lines that launch the kernel on these arguments."""
         dims = [dim.name for dim in self.region.dims]
         if self.is_inner:
             grid, blocks = f"({self.size}, n_chunks)", ["BLOCK_SIZE=1024", "num_warps=4"]

@@ -37,6 +37,7 @@ class RowLayout:
 
     @property
     def row(self) -> str:
+        """The name of a program's row, or of its rows."""
         return "rows" if self.tiled else "row"
 
     @property
