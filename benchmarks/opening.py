@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import platform
 import shutil
@@ -50,6 +51,7 @@ from kernel_lsp.programs import optimizing, recording, targets
 from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
 from kernel_lsp.programs.shares import IN_OPTIMIZER, ShareName, ShareRow, Shares
 from kernel_lsp.programs.targets import ENOUGH, MIN_SHARE, ProgramTarget
+from kernel_lsp.programs.timetable import Timetable
 from kernel_lsp.records import Job, Outcome, Progress, Step
 from kernel_lsp.records.rewrites import COMPILER_SKILL
 from kernel_lsp.snapshots import store
@@ -130,7 +132,8 @@ async def _open_program(root: Path, command: tuple[str, ...]) -> dict[str, Any]:
     plan = ProgramPlan(root=root, folder=root, command=command, device="cpu", run_s=RUN_SECONDS)
     pipeline = Pipeline(Settings(python=command[0], data_dir=str(data_dir)))
     try:
-        with ProgramBench(plan, clock, recorded, lambda progress: None) as bench:
+        timetable = Timetable(math.inf)
+        with ProgramBench(plan, clock, recorded, lambda progress: None, timetable) as bench:
             bench.profile()
             if bench.shares is None:
                 return {"failed": "; ".join(bench.notes)}

@@ -139,10 +139,12 @@ def volume(*, quiet: bool, verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def progress(title: str, *, lines: bool = True) -> Iterator[Callable[[Progress], None]]:
+def progress(
+    title: str, *, lines: bool = True, timed: bool = False
+) -> Iterator[Callable[[Progress], None]]:
     """A bar on standard error when it is a terminal, with the time left where the total is known;
-    else one line per step, unless the command writes its own."""
-    if _verbose:
+    else one line per step, unless the command writes its own. ``timed``: these lines say when."""
+    if _verbose or (timed and not err.is_terminal):
         begun = time.monotonic()
         yield lambda step: err.print(
             f"{time.monotonic() - begun:8.2f} s  {title}: {_escape(step.message)}", soft_wrap=True

@@ -108,7 +108,12 @@ def optimize(
         help="Of a program: a call of it is one step: train_step, or package.module:Trainer.step.",
     ),
     minutes: float = typer.Option(
-        10.0, min=0.0, help="Of a program: how long its targets are worked on."
+        10.0, min=0.0, help="Of a program: how long its targets are worked on at most."
+    ),
+    within: float = typer.Option(
+        20.0,
+        min=0.0,
+        help="Of a program: minutes for all of it; the same command goes on from there.",
     ),
     run_seconds: float = typer.Option(
         300.0, min=10.0, help="Of a program: how long one run may take to its last step."
@@ -129,6 +134,7 @@ def optimize(
             budget=budget,
             steps=steps,
             minutes=minutes,
+            within=within,
             run_seconds=run_seconds,
             fresh=fresh,
             step=step,

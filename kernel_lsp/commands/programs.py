@@ -48,6 +48,7 @@ def optimize(
     budget: int,
     steps: int,
     minutes: float,
+    within: float,
     run_seconds: float,
     fresh: bool,
     step: str | None,
@@ -69,6 +70,7 @@ def optimize(
         device=device,
         steps=steps,
         minutes=minutes,
+        within=within,
         run_s=run_seconds,
         budget=budget,
         fresh=fresh,
@@ -111,7 +113,7 @@ def optimize(
 async def _optimize(plan: ProgramPlan, settings: Settings) -> ProgramOutcome:
     pipeline = Pipeline(settings)
     try:
-        with console.progress(" ".join(plan.command)) as report:
+        with console.progress(" ".join(plan.command), timed=True) as report:
             return await optimizing.optimize(pipeline, plan, Path(settings.data_dir), report)
     finally:
         await pipeline.close()

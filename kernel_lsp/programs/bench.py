@@ -1,16 +1,19 @@
 """The runs of one program: profiled, checked and timed, as it is and with our edits.
 
-    with Bench(plan, clock, recorded, report) as bench:
+    with ProgramBench(plan, clock, recorded, report, timetable) as bench:
         bench.profile()                 bench.shares: where the step's device time goes
-        bench.time_first()              what needs no target
-        bench.time_later(looked)        with the rewrites of targets
+        bench.time_first()              what needs no target, and torch.compile
+        bench.time_later(looked)        with the rewrites of targets, and its other modes
         bench.measured
 
 Every variant of the edits (composing.py) has a copy of the workspace, which is removed in the end,
-and is timed only when the program computes with it what it did."""
+and is timed only when the program computes with it what it did. On a GPU runs whose times do not
+count go side by side, and a timed run imports its libraries while the one before it is timed."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -20,22 +23,25 @@ from typing import Any
 from kernel_lsp.files import read_source
 from kernel_lsp.patching import store
 from kernel_lsp.patching.store import is_own
-from kernel_lsp.programs import composing, measuring, stepping, targets
+from kernel_lsp.programs import composing, measuring, resuming, targets
 from kernel_lsp.programs.composing import ProgramVariant, Workspace
 from kernel_lsp.programs.measuring import (
     AS_IS,
     COMPILED,
     FIRST,
+    LAST,
     LATER,
     SLOWEST,
     Agreement,
     MeasuredWays,
+    RunSchedule,
 )
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import ShareName, Shares
-from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
+from kernel_lsp.programs.stepping import Clock, ProgramWay, StartedRun, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
+from kernel_lsp.programs.timetable import Timetable, words_of_seconds
 from kernel_lsp.records import Progress, Report
 from kernel_lsp.snapshots.store import ProgramRecording
 
@@ -45,6 +51,12 @@ MAX_PLAIN = 2
 """Ways without our edits that are timed again, beside the program as it is: the fastest."""
 MAX_LEFT_OUT = 4
 """Rewrites that are left out one after the other until the program computes what it did."""
+MAX_BESIDE = 4
+"""Runs at once whose times do not count."""
+CORES_BESIDE = 4
+"""Of the processor, for each of them."""
+MEMORY_SLACK, CONTEXT_BYTES = 1.5, 2**30
+"""Of a run beside others: times its peak (what the allocator keeps), and what CUDA itself takes."""
 NOT_COMPILED = "torch.compile was not timed: the setting torch_compile says that it cannot be used"
 EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, None: 2.0**-23}
 """By autocast's dtype: how far one rounding moves a value."""
@@ -64,6 +76,8 @@ class ProgramPlan:
     """Of one timed run."""
     minutes: float = 10.0
     """For the targets."""
+    within: float = 20.0
+    """Minutes for all of it; what is left then is done by the same command again."""
     run_s: float = 300.0
     """For one run."""
     budget: int = 8
@@ -78,9 +92,15 @@ class ProgramBench:
     """The program's runs: one copy of the workspace per variant, which is removed in the end."""
 
     def __init__(
-        self, plan: ProgramPlan, clock: Clock, recorded: ProgramRecording, report: Report
+        self,
+        plan: ProgramPlan,
+        clock: Clock,
+        recorded: ProgramRecording,
+        report: Report,
+        timetable: Timetable,
     ) -> None:
         self.plan, self.clock, self.recorded = plan, clock, recorded
+        self.timetable = timetable
         self.kept = KeptRuns(recorded.folder, fresh=plan.fresh)
         self.shares: Shares | None = None
         self.measured = MeasuredWays()
@@ -98,12 +118,15 @@ class ProgramBench:
         self._mirrors: dict[str | None, Mirror] = {}
         self._texts: dict[Path, str] = {}
         """Files of the workspace that the program imports."""
+        self._begun: dict[str, StartedRun] = {}
+        """Runs that have begun and whose end nobody has waited for, by their key."""
+        self._last_words: str | None = None
+        """Of a gain, not to be repeated."""
+        self._beside = 1
+        """How many runs at once there is room for, where their times do not count."""
         self._optimizers: frozenset[str] = frozenset()
-        self._originals: list[StepRun] = []
-        self._undrawn: list[StepRun] = []
-        """The program as it is without dropout, and the same with parameters moved."""
-        self._redrawn: list[StepRun] = []
-        """The first step of the program as it is, with other draws each."""
+        self._checked: dict[str, StepRun] = {}
+        """Runs whose times do not count, by their key, those that failed too."""
         self.draws = False
         """It draws random numbers in its step."""
         self.tokens: float | None = None
@@ -121,6 +144,8 @@ class ProgramBench:
         return self
 
     def __exit__(self, *failure: Any) -> None:
+        for run in self._begun.values():
+            run.end()
         self._stack.close()
 
     @property
@@ -133,27 +158,74 @@ class ProgramBench:
 
     def _start(self, way: ProgramWay, number: int = 0, **more: Any) -> StepRun:
         """``number``: of the run among those that are alike."""
-        more.setdefault("steps", self.plan.steps)
+        key = self._key(way, number, more)
+        place = resuming.digest(key)
+        if (found := self._find_kept(key, more)) is not None:
+            if not more:
+                self.timetable.saw(way, found.took_s)
+            return found
+        begun = self._begun.pop(place, None) or self._begin(way, more)
+        begin = time.monotonic()
+        run = begun.finish(self.plan.run_s)
+        if more:
+            self._checked[place] = run
+        else:
+            self.timetable.saw(way, time.monotonic() - begin)
+        self.kept.keep(key, run)
+        return run
+
+    def start_early(
+        self, way: ProgramWay, number: int = 0, *, held: bool = False, **more: Any
+    ) -> None:
+        """Let it begin, for `_start` to wait for."""
+        key = self._key(way, number, more)
+        place = resuming.digest(key)
+        if place not in self._begun and self._find_kept(key, more) is None:
+            self._begun[place] = self._begin(way, more, held=held)
+
+    def is_kept(self, way: ProgramWay, number: int) -> bool:
+        """A timed run that needs no time any more."""
+        return self._find_kept(self._key(way, number, {}), {}) is not None
+
+    def _key(self, way: ProgramWay, number: int, more: dict[str, Any]) -> Any:
         texts = self.variants[way.variant].texts if way.variant is not None else {}
         changed = {str(path): text for path, text in {**self._texts, **texts}.items()}
-        key = [way, number, self.clock, self.plan.command, more, changed]
+        asked = {"steps": self.plan.steps, **more}
+        return [way, number, self.clock, self.plan.command, asked, changed]
+
+    def _find_kept(self, key: Any, more: dict[str, Any]) -> StepRun | None:
+        if more and (found := self._checked.get(resuming.digest(key))) is not None:
+            return found
         # Before the profile nobody knows what the program imports: that run lists it itself.
         may_count = self._texts or "profiled" in more
-        if may_count and (found := self.kept.find(key)) is not None:
-            return found
-        run = stepping.run(
+        return self.kept.find(key) if may_count else None
+
+    def _begin(self, way: ProgramWay, more: dict[str, Any], *, held: bool = False) -> StartedRun:
+        texts = self.variants[way.variant].texts if way.variant is not None else {}
+        asked = {"steps": self.plan.steps, **more}
+        return StartedRun(
             self._mirrors[way.variant],
             self.plan.command,
             self.plan.folder,
             way,
             self.clock,
-            timeout_s=self.plan.run_s,
             # Texts of installed files: these are never written, not even in a copy.
             served={path: text for path, text in texts.items() if not is_own(path, self.plan.root)},
-            **more,
+            held=held,
+            **asked,
         )
-        self.kept.keep(key, run)
-        return run
+
+    def _start_together(
+        self, asked: Sequence[tuple[ProgramWay, int, dict[str, Any]]]
+    ) -> list[StepRun]:
+        """Runs whose times do not count, side by side where there is room: way, number, more."""
+        found = []
+        for place, (way, number, more) in enumerate(asked):
+            for other, other_number, other_more in asked[place : place + self._beside]:
+                if self._beside > 1:
+                    self.start_early(other, other_number, **other_more)
+            found.append(self._start(way, number, **more))
+        return found
 
     def _add(self, variant: ProgramVariant) -> ProgramWay:
         """Make room for runs with these edits."""
@@ -179,7 +251,7 @@ class ProgramBench:
             self.notes.append(
                 f"the step could not be profiled: {run.failed or 'it ended too early'}"
             )
-        self.tokens, self.draws = run.tokens, run.draws
+        self.tokens, self.draws, self._beside = run.tokens, run.draws, self._room_for(run)
         self.is_broken = run.failed is not None and not run.is_cut_off
         own = (path for path in map(Path, run.files) if is_own(path, self.plan.root))
         self._texts |= {
@@ -190,6 +262,18 @@ class ProgramBench:
             for one in run.optimizers
             if one["fused"] is None and one["foreach"] is None
         )
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a run may import its libraries while another is timed."""
+        return self.shares is not None and self.shares.device == "cuda" and _cores() >= CORES_BESIDE
+
+    def _room_for(self, run: StepRun) -> int:
+        """Runs at once. Without a GPU they would take each other's cores."""
+        if not self.looks_ahead or not run.room_bytes:
+            return 1
+        need = MEMORY_SLACK * (run.peak_bytes or 0) + CONTEXT_BYTES
+        return max(1, min(MAX_BESIDE, _cores() // CORES_BESIDE, int(run.room_bytes // need)))
 
     def _profiled_run(self) -> StepRun:
         """Again, and shorter, where the program has fewer steps than were asked for."""
@@ -204,34 +288,62 @@ class ProgramBench:
 
     def time_first(self) -> None:
         """What needs no target and begins within seconds, once. What pays at once is told at
-        once."""
+        once. Other modes of torch.compile have time when targets were looked at."""
         if self.is_broken:
             return
         ways = [AS_IS]
         variant = composing.fuse_optimizers(self._texts, self._optimizers)
         is_noticed = self.shares is None or self.shares.would_notice_optimizers(targets.MIN_SHARE)
+        compiled = list[ProgramWay]()
         if variant is not None and is_noticed:
             if self._agrees(self._add(variant)):
                 ways.append(ProgramWay(name=variant.name, variant=variant.name))
-                ways += self._compiled(variant, None)
+                compiled = self._compiled(variant, None)
             else:
                 self._drop(variant.name)
         if not self.plan.may_compile:
             self.notes.append(NOT_COMPILED)
-        plain = [way for way in self._plain if way != SLOWEST]
-        ways[1:1] = plain[:1]
-        ways += plain[1:]
-        measuring.measure(
-            self.measured, ways, self._start, self._say, FIRST, after_round=self._tell_gain
+        self._measure([*ways, *self._plain[:1], *compiled], FIRST)
+
+    def _measure(self, ways: Sequence[ProgramWay], rounds: range) -> bool:
+        """False: the time was over before all were run, which is noted."""
+        schedule = BenchSchedule(self)
+        done = measuring.measure(
+            self.measured, ways, self._start, self._say, rounds, schedule=schedule
         )
+        if not done:
+            self._note_time()
+        return done
+
+    def _note_time(self) -> None:
+        words = (
+            f"{self.plan.within:g} minutes were over before everything was timed: the same command "
+            "goes on from here, --within gives it more at once"
+        )
+        if words not in self.notes:
+            self.notes.append(words)
+
+    @property
+    def later_ways(self) -> list[ProgramWay]:
+        """What is timed after the targets, about: each other mode once, and three rounds of what
+        has a chance, edits of targets among them."""
+        plain, rounds = self._plain, len(LATER)
+        ours = [ProgramWay(name=composing.KERNELS, variant=composing.KERNELS)]
+        if plain:
+            ours.append(replace(ours[0], name="our kernels, torch.compile", mode="default"))
+        known = [way for way in self.measured.runs if way != AS_IS]
+        chosen = [AS_IS, *plain[:MAX_PLAIN], *(way for way in known if way.is_edited), *ours]
+        return [*plain[1:], *ours, *rounds * chosen]
 
     @property
     def _plain(self) -> list[ProgramWay]:
-        """What torch.compile alone can do with the program."""
+        """What torch.compile alone can do with the program, its slowest mode apart."""
         # of functions alone there is no module to compile
         if not self.plan.may_compile or not self.clock.roots:
             return []
-        return [way for way in COMPILED if not way.regional or self.clock.region]
+        return [
+            way for way in COMPILED if way != SLOWEST and (not way.regional or self.clock.region)
+        ]
 
     def _compiled(self, variant: ProgramVariant, mode: str | None) -> list[ProgramWay]:
         """The variant and torch.compile of the root together: as a line of the program where there
@@ -247,12 +359,16 @@ class ProgramBench:
         words = f"{variant.name}, {composing.mode_words(mode)}"
         return [ProgramWay(name=words, variant=variant.name, mode=mode or "default")]
 
-    def _tell_gain(self) -> None:
+    def tell_gain(self) -> None:
+        """Of our edits, when a run has ended, against the fastest that is known."""
         best, other = self.measured.best_edited, self.measured.best_plain
         if best is not None and other is not None:
             before, after = self.measured.step_ms(other), self.measured.step_ms(best)
             if before and after and before / after > 1.0:
-                self._say(f"{best.name}: {before / after:.2f}x against {other.name}, measured once")
+                words = f"{best.name}: {before / after:.2f}x against {other.name}, measured once"
+                if words != self._last_words:
+                    self._say(words)
+                self._last_words = words
 
     # --- 5 and 6
 
@@ -264,14 +380,15 @@ class ProgramBench:
                 "the same"
             )
             return
-        # Five minutes on an H100 to the first step of twelve layers: targets have gained by then.
-        slow = [way for way in self._plain if way == SLOWEST]
-        measuring.measure(self.measured, slow, self._start, self._say, FIRST)
-        measuring.measure_doubtful(self.measured, self._start, self._say)
+        self._measure(self._plain, FIRST)
+        schedule = BenchSchedule(self)
+        measuring.measure_doubtful(self.measured, self._start, self._say, schedule)
         ways = self.measured.worth_more(MAX_PLAIN)
         ways += self._composed(looked, [way for way in ways if not way.is_edited])
-        if len(ways) > 1:  # else there is nothing to compare it with
-            measuring.measure(self.measured, ways, self._start, self._say, LATER)
+        # else there is nothing to compare it with
+        is_done = len(ways) < 2 or self._measure(ways, LATER)
+        if is_done and self.plan.may_compile and self.clock.roots:
+            self._time_slowest()
         # The fastest is what may be offered: a compiler too must leave what the program computes.
         while (best := self.measured.best_edited) is not None and not self._is_right(best):
             del self.measured.runs[best]
@@ -281,6 +398,28 @@ class ProgramBench:
                 f"may be the"
                 " fastest; give each run more time with --run-seconds"
             )
+
+    def _time_slowest(self) -> None:
+        """torch.compile's slowest mode comes when everything else is known: its first step takes
+        minutes (4 on an H200 for 12 layers, which gained nothing there)."""
+        if not BenchSchedule(self).may_run(SLOWEST, 0):
+            needed = words_of_seconds(self.timetable.estimate_s(SLOWEST))
+            self.notes.append(
+                f"{SLOWEST.name} was not timed: it may take {needed} to its first step; the same "
+                "command goes on with it, --within gives it more at once"
+            )
+            return
+        self._measure([SLOWEST], FIRST)
+        fastest, mine = self.measured.best_plain, self.measured.best_edited
+        speed, other = self.measured.speed(SLOWEST), self.measured.best(self.measured.runs)
+        best = self.measured.speed(other) if other is not None else None
+        if mine is None or not speed or not best or measuring.HOPELESS * speed < best:
+            return
+        ways = [AS_IS, *([fastest] if fastest not in (None, AS_IS, SLOWEST) else []), SLOWEST, mine]
+        begun = self.variants[mine.variant] if mine.variant is not None else None
+        if begun is not None and begun.compiled is None and mine.mode is None:
+            ways += self._compiled(begun, SLOWEST.mode)
+        self._measure(ways, LAST)
 
     def _composed(
         self, looked: Sequence[ProgramTarget], plain: Sequence[ProgramWay]
@@ -331,20 +470,21 @@ class ProgramBench:
         """Whether the program computes with these edits what it computed, step by step."""
         self._say(f"checking what the program computes with {way.name}")
         checking: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS}
-        if not self._originals:
-            self._originals = [
-                self._start(AS_IS, 0, **checking),
-                self._start(AS_IS, 1, **checking),
-                self._start(AS_IS, nudge=self._eps, **checking),
-            ]
         edited = [list(one.name) for one in self.variants[way.variant or ""].composed]
-        run = self._start(way, edited=edited, **checking)
+        *originals, run = self._start_together(
+            [
+                (AS_IS, 0, checking),
+                (AS_IS, 1, checking),
+                (AS_IS, 0, {**checking, "nudge": self._eps}),
+                (way, 0, {**checking, "edited": edited}),
+            ]
+        )
         self.taken |= run.taken
-        failed = next((one.failed for one in (*self._originals, run) if one.failed), None)
+        failed = next((one.failed for one in (*originals, run) if one.failed), None)
         if failed:
             found = Agreement(right=False, steps=(), detail=failed)
         else:
-            found = measuring.agreement(*self._originals, edited=run)
+            found = measuring.agreement(*originals, edited=run)
             if not found.right and self.draws:
                 found = self._agree_by_distribution(way, edited)
         self.agreements[way.name] = found
@@ -357,24 +497,53 @@ class ProgramBench:
             f"{way.name} may draw other random numbers: comparing without, and by distribution"
         )
         undrawn: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS, "undrawn": True}
-        if not self._undrawn:
-            self._undrawn = [
-                self._start(AS_IS, **undrawn), self._start(AS_IS, nudge=self._eps, **undrawn)
-            ]  # fmt: skip
-        ours = self._start(way, edited=edited, **undrawn)
+        first, moved, ours = self._start_together(
+            [
+                (AS_IS, 0, undrawn),
+                (AS_IS, 0, {**undrawn, "nudge": self._eps}),
+                (way, 0, {**undrawn, "edited": edited}),
+            ]
+        )
         if any(not_fast == calls for calls, not_fast in ours.taken.values()):
             return Agreement(right=False, steps=(), detail="without dropout it takes another path")
-        first, moved = self._undrawn
         without = measuring.agreement(first, first, moved, edited=ours)
         if not without.right:
             return replace(without, detail=f"without dropout {without.detail}")
         numbers = range(1, measuring.DRAWS + 1)
         redrawn: dict[str, Any] = {"check": True, "steps": 1}
-        if not self._redrawn:
-            self._redrawn = [self._start(AS_IS, redraw=n, **redrawn) for n in numbers]
-        theirs = [self._start(way, edited=edited, redraw=n, **redrawn) for n in numbers]
-        found = measuring.alike_by_distribution(self._redrawn, theirs)
+        draws = [(AS_IS, 0, {**redrawn, "redraw": n}) for n in numbers]
+        draws += [(way, 0, {**redrawn, "redraw": n, "edited": edited}) for n in numbers]
+        runs = self._start_together(draws)
+        found = measuring.alike_by_distribution(runs[: len(numbers)], runs[len(numbers) :])
         return replace(found, detail=f"{found.detail}; without dropout {without.detail}")
+
+
+class BenchSchedule(RunSchedule):
+    """Runs of a bench, within its time."""
+
+    def __init__(self, bench: ProgramBench) -> None:
+        self._bench, self._timetable = bench, bench.timetable
+
+    def may_run(self, way: ProgramWay, number: int) -> bool:
+        """Whether it ends in time, as far as is known. What was run before takes none."""
+        is_kept = self._bench.is_kept(way, number)
+        return is_kept or self._timetable.estimate_s(way) <= self._timetable.left_s
+
+    def words(self, planned: Sequence[tuple[ProgramWay, int]]) -> str:
+        left = [way for way, number in planned if not self._bench.is_kept(way, number)]
+        seconds = words_of_seconds(self._timetable.total_s(left))
+        return f" ({len(left)} runs left, about {seconds})" if len(left) > 1 else ""
+
+    def begin(self, way: ProgramWay, number: int) -> None:
+        if self._bench.looks_ahead:
+            self._bench.start_early(way, number, held=True)
+
+    def after_run(self) -> None:
+        self._bench.tell_gain()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _clock(known: Clock, shares: Shares, modules: Collection[ShareName]) -> Clock:

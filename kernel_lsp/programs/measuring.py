@@ -28,8 +28,9 @@ COMPILED = (
 """What a user can have without us."""
 SLOWEST = COMPILED[-1]
 """It takes minutes to its first step."""
-FIRST, LATER, AGAIN = range(1), range(1, 4), range(4, 5)
-"""Rounds before targets are looked at, and after; and the one of edits that the first would drop."""
+FIRST, LATER, AGAIN, LAST = range(1), range(1, 4), range(4, 5), range(5, 8)
+"""Rounds before targets are looked at, and after; the one of edits that the first would drop; and
+those beside the way that is timed last."""
 HOPELESS = 1.15
 """Times as fast as our edits is the fastest way, in each of two rounds: they are not run again."""
 FAR_BEHIND = 1.5
@@ -157,29 +158,61 @@ def measure(
     start: Callable[[ProgramWay, int], StepRun],
     report: Callable[[str], None],
     rounds: Iterable[int],
-    after_round: Callable[[], None] = lambda: None,
-) -> None:
+    *,
+    schedule: RunSchedule | None = None,
+) -> bool:
     """Runs each way once a round, in alternating order, and adds its times to ``measured``; ways
     that have failed are left out. ``start`` runs the program once in one way, in the round with
-    that number; ``after_round`` is called after each run."""
-    for number in rounds:
-        hopeful = [way for way in ways if not measured.failed(way)]
-        for way in hopeful if number % 2 == 0 else reversed(hopeful):
-            report(f"timing the step, round {number + 1}: {way.name}")
-            measured.runs.setdefault(way, {})[number] = start(way, number)
-            after_round()
+    that number. False: the time was over before all were run."""
+    schedule = schedule or RunSchedule()
+    planned = [
+        (way, number)
+        for number in rounds
+        for way in (ways if number % 2 == 0 else [*reversed(ways)])
+    ]
+    for place, (way, number) in enumerate(planned):
+        if measured.failed(way):
+            continue
+        hopeful = [one for one in planned[place:] if not measured.failed(one[0])]
+        if not schedule.may_run(way, number):
+            return False
+        report(f"timing the step, round {number + 1}: {way.name}{schedule.words(hopeful)}")
+        if len(hopeful) > 1:
+            schedule.begin(*hopeful[1])
+        measured.runs.setdefault(way, {})[number] = start(way, number)
+        schedule.after_run()
+    return True
+
+
+class RunSchedule:
+    """What is known of runs before they begin. This one: nothing."""
+
+    def may_run(self, way: ProgramWay, number: int) -> bool:
+        """Whether there is time for it."""
+        return True
+
+    def words(self, planned: Sequence[tuple[ProgramWay, int]]) -> str:
+        """How long these take, for people."""
+        return ""
+
+    def begin(self, way: ProgramWay, number: int) -> None:
+        """It comes next: what needs no device may begin."""
+
+    def after_run(self) -> None:
+        """Called after each run."""
 
 
 def measure_doubtful(
     measured: MeasuredWays,
     start: Callable[[ProgramWay, int], StepRun],
     report: Callable[[str], None],
+    schedule: RunSchedule | None = None,
 ) -> None:
     """Time edits that are far behind once more, beside the fastest way: one disturbed run drops
     none."""
     best, behind = measured.best(measured.runs), measured.far_behind()
     if best is not None and behind:
-        measure(measured, [best, *behind], start, report, AGAIN)
+        measure(measured, [best, *behind], start, report, AGAIN, schedule=schedule)
 
 
 # --- what it computes -----------------------------------------------------------------------------

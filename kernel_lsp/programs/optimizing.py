@@ -7,18 +7,24 @@ measured.
 file of the
    workspace is used again, and what was judged lies in the cache: an interrupted run goes on.
 2. One step is profiled, which says what of its device time belongs to which target. 3. The program
-as it is, torch.compile in its modes, and what needs no target (whole.py) are timed once: a
-   gain that is there at once is told at once.
-4. Targets are optimized where they live, those with the most of the step first. 5. What was
-verified is composed, across files, in a copy of the workspace. It must compute what the program
-   did; edits with which it does not are left out, the last composed first.
-6. All ways run in fresh processes, side by side (measuring.py).
+as it is, torch.compile, and what needs no target (whole.py) are timed once: a gain that is there
+   at once is told at once.
+4. Targets are optimized where they live, those with the most of the step first; on a GPU several at
+   a time, because most of their time is compiling on the processor.
+5. What was verified is composed, across files, in a copy of the workspace. It must compute what the
+   program did; edits with which it does not are left out, the last composed first.
+6. All ways run in fresh processes, side by side (measuring.py), torch.compile's slowest mode last.
+
+All of it ends within a time (timetable.py): what was not reached then is said, and what was done
+is kept, so that the same command goes on.
 
 Not covered: functions and data preparation as targets; several machines.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -36,6 +42,7 @@ from kernel_lsp.programs.measuring import Agreement, MeasuredWays
 from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay
 from kernel_lsp.programs.targets import ProgramTarget
+from kernel_lsp.programs.timetable import Timetable, words_of_seconds
 from kernel_lsp.records import Job, Progress, Report
 from kernel_lsp.snapshots import store
 from kernel_lsp.snapshots.store import ProgramRecording
@@ -45,6 +52,10 @@ MIN_STEPS = 2
 """Of an optimizer or a loader, from which its steps may be the program's."""
 INTERRUPTED = 128 + signal.SIGINT
 """How a program ends that takes Ctrl-C as Python does, or not at all."""
+MAX_BESIDE = 3
+"""Targets at once: each keeps a judge, a worker and a timer in the device's memory."""
+CORES_PER_TARGET = 4
+"""A target compiles its baselines while another is timed."""
 ALIKE = 0.7
 """Share of the largest share from which a module may be the outermost one."""
 
@@ -110,15 +121,18 @@ async def optimize(
     pipeline: Pipeline, plan: ProgramPlan, data_dir: Path, report: Report
 ) -> ProgramOutcome:
     """Raises KernelLspError when the program cannot be recorded."""
+    timetable = Timetable(time.monotonic() + 60 * plan.within)
     recorded = _last_recording(plan, data_dir) or _record(plan, data_dir, report)
     clock = clock_of(recorded)
     if clock is None:
         return ProgramOutcome(recording=recorded, targets=(), notes=(NO_STEP,))
     report(Progress(phase="record", message=clock.words))
-    with ProgramBench(plan, clock, recorded, report) as bench:
+    with ProgramBench(plan, clock, recorded, report, timetable) as bench:
         bench.profile()
         bench.time_first()
-        looked = await _looked_at(pipeline, plan, recorded, bench.shares, report)
+        seconds = timetable.seconds_for_targets(60 * plan.minutes, bench.later_ways)
+        looking = TargetsAtWork(pipeline, plan, recorded, bench.shares, report, seconds)
+        looked = await looking.run()
         bench.time_later(looked)
         return ProgramOutcome(
             recording=recorded,
@@ -194,48 +208,83 @@ def _nothing_recorded(status: int) -> WorkloadError:
 # --- 4: targets -----------------------------------------------------------------------------------
 
 
-async def _looked_at(
-    pipeline: Pipeline,
-    plan: ProgramPlan,
-    recorded: ProgramRecording,
-    shares: Shares | None,
-    report: Report,
-) -> list[ProgramTarget]:
-    end = time.monotonic() + 60 * plan.minutes
-    found: list[ProgramTarget] = []
-    ranked = targets.rank_targets(recorded, shares)
-    for number, one in enumerate(ranked):
+class TargetsAtWork:
+    """The targets of one program, from the top; on a GPU several at a time."""
 
-        def report_one(progress: Progress, done: int = number) -> None:
-            report(replace(progress, done=done, total=len(ranked)))
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        plan: ProgramPlan,
+        recorded: ProgramRecording,
+        shares: Shares | None,
+        report: Report,
+        seconds: float,
+    ) -> None:
+        """``seconds``: how long all may take."""
+        self._pipeline, self._plan, self._shares = pipeline, plan, shares
+        self._report, self._seconds = report, seconds
+        self._end = time.monotonic() + seconds
+        self._ranked = targets.rank_targets(recorded, shares)
+        self._found: dict[int, ProgramTarget] = {}
+        on_gpu = shares is not None and shares.device == "cuda" and plan.device != "cpu"
+        cores = len(os.sched_getaffinity(0))
+        self._beside = max(1, min(MAX_BESIDE, cores // CORES_PER_TARGET)) if on_gpu else 1
 
-        if (reason := targets.skip_reason(one, found, shares)) is not None:
-            found.append(targets.not_opened(one, reason))
-        elif time.monotonic() > end:
-            found.append(targets.not_opened(one, f"{plan.minutes:g} minutes were over"))
-        else:
-            found.append(await _optimize_target(pipeline, plan, one, report_one))
-    return found
+    async def run(self) -> list[ProgramTarget]:
+        """All targets, with what was found, or why they were not looked at."""
+        waiting = iter(range(len(self._ranked)))
 
+        async def work() -> None:
+            for place in waiting:
+                self._found[place] = await self._look_at(place)
 
-async def _optimize_target(
-    pipeline: Pipeline, plan: ProgramPlan, one: ProgramTarget, report: Report
-) -> ProgramTarget:
-    def report_target(progress: Progress) -> None:
-        report(replace(progress, message=f"{one.qualname} ({one.share:.0%}): {progress.message}"))
+        workers = [asyncio.create_task(work()) for _ in range(self._beside)]
+        try:
+            await asyncio.gather(*workers)
+        finally:  # a failure of one, or a cancellation, ends all
+            for task in workers:
+                task.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+        return [self._found[place] for place in range(len(self._ranked))]
 
-    try:
-        job = Job(
-            text=read_source(one.path).text,
-            path=str(one.path),
-            qualname=one.qualname,
-            folder=str(plan.root),
-            device=plan.device,
-            budget=plan.budget,
+    async def _look_at(self, place: int) -> ProgramTarget:
+        one, left = self._ranked[place], self._end - time.monotonic()
+        before = [self._found[other] for other in sorted(self._found)]
+        if (reason := targets.skip_reason(one, before, self._shares)) is not None:
+            return targets.not_opened(one, reason)
+        over = f"{words_of_seconds(self._seconds)} were over: the same command goes on from here"
+        if left <= 0:
+            return targets.not_opened(one, over)
+        try:
+            async with asyncio.timeout(left):
+                return await self._optimize(one)
+        except TimeoutError:
+            return targets.not_opened(one, f"cut off when {over}")
+
+    async def _optimize(self, one: ProgramTarget) -> ProgramTarget:
+        left = max(0.0, self._end - time.monotonic())
+
+        def report_target(progress: Progress) -> None:
+            done, total = len(self._found), len(self._ranked)
+            words = f"{one.qualname} ({one.share:.0%}): {progress.message}"
+            self._report(replace(progress, message=words, done=done, total=total))
+
+        report_target(
+            Progress(phase="capture", message=f"opened with {words_of_seconds(left)} left for all")
         )
-        return replace(one, outcome=await pipeline.optimize(job, report_target))
-    except (KernelLspError, OSError, SyntaxError, UnicodeDecodeError) as error:
-        return targets.not_opened(one, str(error))
+        plan = self._plan
+        try:
+            job = Job(
+                text=read_source(one.path).text,
+                path=str(one.path),
+                qualname=one.qualname,
+                folder=str(plan.root),
+                device=plan.device,
+                budget=plan.budget,
+            )
+            return replace(one, outcome=await self._pipeline.optimize(job, report_target))
+        except (KernelLspError, OSError, SyntaxError, UnicodeDecodeError) as error:
+            return targets.not_opened(one, str(error))
 
 
 def clock_of(recorded: ProgramRecording) -> Clock | None:

@@ -36,7 +36,7 @@ class KeptRuns:
                 self._runs = dict(json.loads(self._path.read_text(encoding="utf-8")))
 
     def find(self, key: Any) -> StepRun | None:
-        kept = self._runs.get(_digest(key))
+        kept = self._runs.get(digest(key))
         if not isinstance(kept, dict):
             return None
         with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -49,7 +49,7 @@ class KeptRuns:
     def keep(self, key: Any, run: StepRun) -> None:
         """Where it cannot be written, the session goes on without."""
         if run.failed is None:
-            self._runs[_digest(key)] = {"time": time.time(), "run": wire.to_json(run)}
+            self._runs[digest(key)] = {"time": time.time(), "run": wire.to_json(run)}
             with contextlib.suppress(OSError):
                 replace_file(self._path, json.dumps(self._runs).encode())
 
@@ -62,6 +62,7 @@ def _is_newer(file: str, then: float) -> bool:
         return True
 
 
-def _digest(key: Any) -> str:
+def digest(key: Any) -> str:
+    """One name for all that a run depends on."""
     text = json.dumps([wire.to_json(key), platform.node()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -95,6 +95,8 @@ class StepRun:
     first_s: float | None = None
     """From the start of the process to the end of the first step."""
     peak_bytes: int | None = None
+    room_bytes: int | None = None
+    """Of the device's memory that it could have had."""
     digests: tuple[Any, ...] = ()
     taken: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Edited class -> calls, and those of them that went the original way."""
@@ -115,6 +117,11 @@ class StepRun:
     """Why it says nothing, in one line."""
     is_cut_off: bool = False
     """It was ended because it took too long: what it would have shown is unknown."""
+
+    @property
+    def took_s(self) -> float:
+        """From its start to its last step."""
+        return (self.first_s or 0.0) + sum(self.steps_ms) / 1e3
 
     @property
     def step_ms(self) -> float | None:
@@ -141,24 +148,79 @@ def run(
 
     Raises WorkloadError when the command cannot be started.
     """
-    with scratch.folder("steps") as place:
-        out = place / "steps.json"
-        texts = _write_sources(served or {}, place)
+    started = StartedRun(mirror, command, folder, way, clock, steps=steps, served=served, **more)
+    return started.finish(timeout_s)
+
+
+class StartedRun:
+    """A run whose process goes. With ``held`` it imports its libraries and then waits for
+    `finish`, so that the run before it is timed meanwhile."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        command: Sequence[str],
+        folder: Path,
+        way: ProgramWay,
+        clock: Clock,
+        *,
+        steps: int,
+        served: Mapping[Path, str] | None = None,
+        held: bool = False,
+        **more: Any,
+    ) -> None:
+        """Raises WorkloadError when the command cannot be started."""
+        self._mirror, self._way, self._steps = mirror, way, steps
+        self._is_check, self._is_over = bool(more.get("check")), False
+        self._stack = contextlib.ExitStack()
+        place = self._stack.enter_context(scratch.folder("steps"))
+        self._out, self._go = place / "steps.json", place / "go"
         given = {
-            "out": str(out), "roots": clock.roots, "clock": clock.kind,
+            "out": str(self._out), "roots": clock.roots, "clock": clock.kind,
             "optimizer": clock.optimizer, "marked": clock.marked,
             "region": clock.region if way.regional
-            else None, "mode": way.mode, "count": steps, "begun": time.time(), "served": texts,
+            else None, "mode": way.mode, "count": steps, "begun": time.time(),
+            "served": _write_sources(served or {}, place), "go": str(self._go) if held else None,
             "sources": str(sources.__file__), **more,
         }  # fmt: skip
-        status, said = _run(mirror, command, folder, json.dumps(given), place, timeout_s)
         try:
-            data = foreign.json_value(foreign.read_bytes(out, most=MAX_BYTES))
-            run = _read(data, way, mirror)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            return StepRun(way=way, failed=_why(status, said, timeout_s), is_cut_off=status is None)
-    failed = _fault(data, status, said, steps=steps, is_check=bool(more.get("check")))
-    return replace(run, failed=failed)
+            # read by this handle: the program may put another file in its place
+            self._log = self._stack.enter_context((place / "log").open("w+b"))
+            self._process = _start(mirror, command, folder, json.dumps(given), self._log)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def finish(self, timeout_s: float) -> StepRun:
+        """What it has shown, after at most so many seconds from now."""
+        try:
+            self._go.touch()
+            status = _wait(self._process, timeout_s)
+            self._end_process()
+            said = _last_of(self._log)
+            try:
+                data = foreign.json_value(foreign.read_bytes(self._out, most=MAX_BYTES))
+                run = _read(data, self._way, self._mirror)
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+                why, is_late = _why(status, said, timeout_s), status is None
+                return StepRun(way=self._way, failed=why, is_cut_off=is_late)
+        finally:
+            self.end()
+        failed = _fault(data, status, said, steps=self._steps, is_check=self._is_check)
+        return replace(run, failed=failed)
+
+    def end(self) -> None:
+        """Nothing of it is left."""
+        self._end_process()
+        self._stack.close()
+
+    def _end_process(self) -> None:
+        if self._is_over:  # the number may be another's by now
+            return
+        self._is_over = True
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # its workers too
+        self._process.wait()
 
 
 def _read(data: dict[str, Any], way: ProgramWay, mirror: Mirror) -> StepRun:
@@ -169,6 +231,7 @@ def _read(data: dict[str, Any], way: ProgramWay, mirror: Mirror) -> StepRun:
         steps_ms=tuple(map(float, data["steps_ms"])),
         first_s=data["first_s"],
         peak_bytes=data["peak_bytes"],
+        room_bytes=data["room_bytes"],
         digests=tuple(data["digests"]),
         taken={name: (int(a), int(b)) for name, (a, b) in data["taken"].items()},
         notes=tuple(map(str, data["notes"])),
@@ -186,15 +249,10 @@ def _count_tokens(per_step: Sequence[int]) -> float | None:
     return median(later) if later else None
 
 
-def _run(
-    mirror: Mirror,
-    command: Sequence[str],
-    folder: Path,
-    given: str,
-    place: Path,
-    timeout_s: float,
-) -> tuple[int | None, str]:
-    """Exit status (None: out of time) and the end of what it said."""
+def _start(
+    mirror: Mirror, command: Sequence[str], folder: Path, given: str, log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Raises WorkloadError."""
     entries = [str(START), *_imports(mirror)]
     environment = {
         **os.environ,
@@ -202,29 +260,13 @@ def _run(
         "PYTHONDONTWRITEBYTECODE": "1",
         "KERNEL_LSP_STEPS": given,
     }
-    log = place / "log"
-    with log.open("w+b") as file:  # read by this handle: the program may put another in its place
-        status = _start_and_wait(mirror, command, folder, environment, file, timeout_s)
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
-        return status, file.read(LOG_BYTES).decode(errors="replace")
-
-
-def _start_and_wait(
-    mirror: Mirror,
-    command: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str],
-    file: IO[bytes],
-    timeout_s: float,
-) -> int | None:
-    """Exit status; None: out of time."""
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             mirror.words(command, folder),
             cwd=mirror.place(folder),
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=file,
+            stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -233,13 +275,12 @@ def _start_and_wait(
             f"{command[0]} cannot be run: {error.strerror or error}",
             "write the program as you would in a shell: kernel-lsp optimize -- python train.py",
         ) from error
-    try:
-        status = _wait(process, timeout_s)
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # its workers too
-        process.wait()
-    return status
+
+
+def _last_of(log: IO[bytes]) -> str:
+    """The end of what it said."""
+    log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_BYTES))
+    return log.read(LOG_BYTES).decode(errors="replace")
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from . import drawing, functions, imports, profiling, tokens
+from . import drawing, functions, holding, imports, profiling, tokens
 from .limit import Optimizers, count_batches
 from .marking import StepMark
 
@@ -63,8 +63,8 @@ class Steps:
         function] of that clock), mode and region (of torch.compile), check, nudge (an eps), redraw
         (a number: other random draws from the first call on), undrawn (dropout drops nothing),
         edited ([[module, class] …]), profiled (the same, whose calls are told apart in the last
-        step), served (path of an installed file -> a file with its edited text) and sources (what
-        serves them).
+        step), served (path of an installed file -> a file with its edited text), sources (what
+        serves them) and go (a file until which it waits before it computes: holding.py).
         """
         self.given = given
         self.torch: Any = None
@@ -83,6 +83,7 @@ class Steps:
         """What the loader loads whose batches are steps."""
         self._tokens = tokens.TokenCounter(torch=None)
         self._draws = drawing.DrawWatch(torch=None)
+        self._hold: holding.Hold | None = None
         self._is_digested = False
         """The step that goes on has left a digest."""
         self._prepared: set[int] = set()
@@ -99,6 +100,8 @@ class Steps:
         """Begins to watch; called when torch has been imported, before the program uses it."""
         self.torch = torch
         self._tokens, self._draws = tokens.TokenCounter(torch), drawing.DrawWatch(torch)
+        if go := self.given.get("go"):
+            self._hold = holding.Hold(torch, go)
         torch.manual_seed(SEED)
         if self.given.get("undrawn"):
             drawing.leave_out(torch)
@@ -257,7 +260,7 @@ class Steps:
         if not self.ends:
             if self._cuda:
                 self.torch.cuda.synchronize()
-            self.first_s = time.time() - self.given["begun"]
+            self.first_s = time.time() - self.given["begun"] - self._waited_s
             self._stop_waiting()
             if self.given.get("check"):
                 self._count_fast_paths()
@@ -271,6 +274,11 @@ class Steps:
             self._profile.watch()
             if len(self.ends) == count - 1:
                 self._profile.begin()
+
+    @property
+    def _waited_s(self) -> float:
+        """For its turn."""
+        return self._hold.waited_s if self._hold is not None else 0.0
 
     def _digest(self, tensors: list[Any]) -> None:
         """Of each tensor its norm and its products with random signs, which are the same in every
@@ -321,6 +329,7 @@ class Steps:
             "steps_ms": self._steps_ms(),
             "first_s": self.first_s,
             "peak_bytes": self.torch.cuda.max_memory_allocated() if self._cuda else None,
+            "room_bytes": self._room_bytes() if self._cuda else None,
             "digests": self.digests,
             "taken": self.taken,
             "notes": self.notes,
@@ -335,6 +344,10 @@ class Steps:
             fresh = path.with_suffix(".part")
             fresh.write_text(json.dumps(record), encoding="utf-8")
             fresh.replace(path)
+
+    def _room_bytes(self) -> int:
+        cuda = self.torch.cuda
+        return int(cuda.mem_get_info()[0]) + int(cuda.memory_reserved())
 
     def _steps_ms(self) -> list[float]:
         pairs = list(zip(self.ends, self.ends[1:], strict=False))

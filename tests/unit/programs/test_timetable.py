@@ -1,0 +1,285 @@
+"""All of a program ends within a time: what runs take, what is left out, and what may go on
+beside what is timed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_lsp.programs import bench as benches
+from kernel_lsp.programs import measuring, optimizing
+from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
+from kernel_lsp.programs.measuring import AS_IS, COMPILED, SLOWEST, MeasuredWays, RunSchedule
+from kernel_lsp.programs.mirror import Mirror
+from kernel_lsp.programs.optimizing import TargetsAtWork
+from kernel_lsp.programs.shares import Shares
+from kernel_lsp.programs.stepping import Clock, ProgramWay, StartedRun, StepRun
+from kernel_lsp.programs.targets import ProgramTarget
+from kernel_lsp.programs.timetable import UNKNOWN_S, Timetable, words_of_seconds
+from kernel_lsp.records import Job, Outcome, Progress, Report
+from kernel_lsp.snapshots.store import ProgramRecording
+
+FAST = COMPILED[0]
+CLOCK = Clock(roots=(("__main__", "Net"),), kind="optimizer")
+
+
+def test_the_next_run_takes_what_the_last_of_its_way_or_of_its_kind_took() -> None:
+    table = Timetable(100.0, lambda: 40.0)
+    assert table.left_s == 60.0 and table.estimate_s(AS_IS) == UNKNOWN_S
+    table.saw(AS_IS, 8.0)
+    assert table.estimate_s(FAST) == 32.0, "what compiles takes longer"
+    table.saw(FAST, 30.0)
+    assert table.estimate_s(FAST) == 30.0
+    table.saw(FAST, 14.0)
+    assert table.estimate_s(FAST) == 14.0, "its cache is warm"
+    assert table.estimate_s(replace(FAST, name="other")) == 30.0
+    assert table.estimate_s(SLOWEST) == 240.0
+    assert table.total_s([AS_IS, FAST]) == 22.0
+    assert [words_of_seconds(s) for s in (7.4, 240.0)] == ["7 s", "4 min"]
+
+
+def test_targets_have_what_the_later_runs_leave_and_a_third_at_least() -> None:
+    table = Timetable(600.0, lambda: 0.0)
+    table.saw(AS_IS, 10.0)
+    assert table.seconds_for_targets(1000.0, [AS_IS] * 10) == 500.0
+    assert table.seconds_for_targets(300.0, [AS_IS] * 10) == 300.0
+    assert table.seconds_for_targets(1000.0, [AS_IS] * 60) == 200.0
+
+
+class Noted(RunSchedule):
+    """A schedule that lets ``count`` runs go."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.began = count, list[tuple[str, int]]()
+
+    def may_run(self, way: ProgramWay, number: int) -> bool:
+        self.count -= 1
+        return self.count >= 0
+
+    def words(self, planned: Any) -> str:
+        return f" ({len(planned)} left)"
+
+    def begin(self, way: ProgramWay, number: int) -> None:
+        self.began.append((way.name, number))
+
+
+def test_runs_begin_one_ahead_and_end_when_the_time_is_over() -> None:
+    found, said, schedule = MeasuredWays(), list[str](), Noted(3)
+
+    def start(way: ProgramWay, number: int) -> StepRun:
+        return StepRun(way=way, steps_ms=(1.0,) * 8)
+
+    done = measuring.measure(
+        found, [AS_IS, FAST], start, said.append, range(1, 3), schedule=schedule
+    )
+    assert not done and {way: list(runs) for way, runs in found.runs.items()} == {
+        FAST: [1],
+        AS_IS: [1, 2],
+    }
+    assert said[0] == "timing the step, round 2: torch.compile (4 left)"
+    assert schedule.began == [("as it is", 1), ("as it is", 2), ("torch.compile", 2)]
+
+
+SCRIPT = """
+import sys, time, torch
+open(sys.argv[1], "a").write("imported ")
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        open(sys.argv[1], "a").write("made ")
+        self.lin = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.lin(x).sum()
+if "gpu" in sys.argv:
+    from torch.cuda.random import _lazy_init as here
+    try:
+        here()
+    except (AssertionError, RuntimeError):
+        open(sys.argv[1], "a").write("asked ")
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+while True:
+    net(torch.ones(2, 4)).backward()
+    optimizer.step()
+"""
+
+
+def _wait_for(path: Path, word: str) -> None:
+    end = time.monotonic() + 100
+    while time.monotonic() < end and not (path.exists() and word in path.read_text()):
+        time.sleep(0.05)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("words", [(), ("gpu",)])
+def test_a_run_that_is_held_imports_and_then_waits(tmp_path: Path, words: tuple[str, ...]) -> None:
+    root, said = tmp_path / "work", tmp_path / "said"
+    root.mkdir()
+    (root / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "train.py", str(said), *words]
+    with Mirror.of(root, {}) as mirror:
+        begun = StartedRun(mirror, command, root, AS_IS, CLOCK, steps=4, held=True)
+        _wait_for(said, "imported")
+        time.sleep(1.0)
+        assert said.read_text() == "imported ", "neither a module nor a GPU before it may"
+        run = begun.finish(100.0)
+        assert run.failed is None and len(run.steps_ms) == 3
+        assert said.read_text() == f"imported {'asked ' if words else ''}made "
+        given_up = StartedRun(mirror, command, root, AS_IS, CLOCK, steps=4, held=True)
+        process = given_up._process
+        given_up.end()
+        assert process.returncode is not None, "nothing is left of one that nobody waits for"
+
+
+@pytest.mark.torch
+def test_what_a_held_run_waited_is_not_its_first_step_s(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    said = tmp_path.parent / f"{tmp_path.name}-said"
+    command = [sys.executable, "train.py", str(said)]
+    with Mirror.of(tmp_path, {}) as mirror:
+        begin = time.monotonic()
+        begun = StartedRun(mirror, command, tmp_path, AS_IS, CLOCK, steps=4, held=True)
+        _wait_for(said, "imported")
+        time.sleep(5.0)
+        run = begun.finish(100.0)
+        took = time.monotonic() - begin
+    assert run.first_s is not None and run.first_s < took - 4.0
+
+
+def _bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within_s: float) -> ProgramBench:
+    recorded = ProgramRecording(
+        folder=tmp_path, program="p", root=str(tmp_path), command=("p",), created="now",
+        elapsed_s=1.0, devices=(), seen=(), ways=(), files=(), steps={},
+    )  # fmt: skip
+    plan = ProgramPlan(root=tmp_path, folder=tmp_path, command=("p",))
+    table = Timetable(within_s, lambda: 0.0)
+    made = ProgramBench(plan, CLOCK, recorded, lambda _: None, table)
+    made.measured.runs[AS_IS] = {0: StepRun(way=AS_IS, steps_ms=(9.0,) * 8)}
+    table.saw(AS_IS, 8.0)
+    table.saw(FAST, 30.0)
+    started = list[str]()
+
+    def start(way: ProgramWay, number: int = 0, **more: Any) -> StepRun:
+        started.append(way.name)
+        return StepRun(way=way, steps_ms=(8.0,) * 8)
+
+    monkeypatch.setattr(made, "_start", start)
+    monkeypatch.setattr(made, "started", started, raising=False)
+    return made
+
+
+@pytest.mark.parametrize(("within_s", "is_timed"), [(200.0, False), (300.0, True)])
+def test_the_slowest_mode_is_timed_when_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within_s: float, is_timed: bool
+) -> None:
+    made = _bench(tmp_path, monkeypatch, within_s)
+    made.time_later([])
+    assert (SLOWEST.name in made.started) is is_timed  # type: ignore[attr-defined]
+    said = [note for note in made.notes if SLOWEST.name in note]
+    assert bool(said) is not is_timed
+    assert is_timed or "4 min" in said[0]
+
+
+def test_runs_whose_times_do_not_count_go_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, most, lock = [0], [0], threading.Lock()
+
+    class Run:
+        def __init__(self, *_: Any, **more: Any) -> None:
+            with lock:
+                going[0] += 1
+                most[0] = max(most[0], going[0])
+
+        def finish(self, timeout_s: float) -> StepRun:
+            going[0] -= 1
+            return StepRun(way=AS_IS, digests=([[1.0, 1.0]],) * 4)
+
+        def end(self) -> None: ...
+
+    monkeypatch.setattr(benches, "StartedRun", Run)
+    table = Timetable(1e9)
+    recorded = ProgramRecording(
+        folder=tmp_path, program="p", root=str(tmp_path), command=("p",), created="now",
+        elapsed_s=1.0, devices=(), seen=(), ways=(), files=(), steps={},
+    )  # fmt: skip
+    root = tmp_path / "work"
+    root.mkdir()
+    plan = ProgramPlan(root=root, folder=root, command=("p",))
+    with ProgramBench(plan, CLOCK, recorded, lambda _: None, table) as made:
+        asked = [(AS_IS, number, {"check": True}) for number in range(6)]
+        assert len(made._start_together(asked)) == 6 and most == [1], "no GPU, no room"
+        made._beside, most[0] = 3, 0
+        asked = [(AS_IS, number, {"check": True}) for number in range(6, 12)]
+        assert len(made._start_together(asked)) == 6 and most == [3]
+        room = StepRun(way=AS_IS, peak_bytes=2**30, room_bytes=2**33)
+        assert made._room_for(room) == 1, "not profiled on a GPU"
+        made.shares = Shares(device="cuda", total_us=1.0, rows=(), calls={})
+        monkeypatch.setattr(benches, "_cores", lambda: 16)
+        assert made._room_for(room) == 3, "8 GB hold three of 1.5 + 1"
+        assert made._room_for(replace(room, room_bytes=None)) == 1
+
+
+class Slow:
+    """A pipeline whose targets take so long."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.going, self.most = seconds, 0, 0
+
+    async def optimize(self, job: Job, report: Report) -> Outcome:
+        self.going += 1
+        self.most = max(self.most, self.going)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.going -= 1
+        return Outcome(qualname=job.qualname)
+
+
+@pytest.fixture
+def ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProgramPlan]:
+    file = tmp_path / "model.py"
+    file.write_text("x = 1")
+    names = [f"T{number}" for number in range(4)]
+    found = [
+        ProgramTarget(path=file, qualname=name, module="m", share=0.2, calls=1) for name in names
+    ]
+    monkeypatch.setattr(optimizing.targets, "rank_targets", lambda *_: found)
+    yield ProgramPlan(root=tmp_path, folder=tmp_path, command=("p",))
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "most"), [("cuda", 16, 3), ("cuda", 2, 1), ("cpu", 16, 1)]
+)
+def test_targets_are_worked_on_side_by_side_on_a_gpu_with_cores(
+    ranked: ProgramPlan, monkeypatch: pytest.MonkeyPatch, device: str, cores: int, most: int
+) -> None:
+    monkeypatch.setattr(optimizing.os, "sched_getaffinity", lambda _: range(cores))
+    shares = Shares(device=device, total_us=1.0, rows=(), calls={})
+    pipeline: Any = Slow(0.01)
+    work = TargetsAtWork(pipeline, ranked, None, shares, lambda _: None, 60.0)  # type: ignore[arg-type]
+    looked = asyncio.run(work.run())
+    assert pipeline.most == most
+    assert [one.qualname for one in looked] == ["T0", "T1", "T2", "T3"]
+    assert all(one.outcome is not None for one in looked)
+
+
+def test_a_target_is_cut_off_when_the_time_of_all_is_over(ranked: ProgramPlan) -> None:
+    pipeline: Any = Slow(100.0)
+    said = list[Progress]()
+    work = TargetsAtWork(pipeline, ranked, None, None, said.append, 0.2)  # type: ignore[arg-type]
+    looked = asyncio.run(work.run())
+    assert pipeline.going == 0 and looked[0].why_not is not None
+    assert looked[0].why_not.startswith("cut off when 0 s were over")
+    assert {one.why_not for one in looked[1:]} == {
+        "0 s were over: the same command goes on from here"
+    }
+    assert "left for all" in said[0].message
