@@ -26,6 +26,9 @@ class GeneratedSource:
     numbers: tuple[float, ...] = ()
     """Numbers of the program that the source contains: one of them may be a size of this
     workload."""
+    sizes: str = ""
+    """What the source holds of the sizes that it was captured with: it is right for another batch
+    where this stays the same."""
     supports_autograd: bool = False
     """False: the fast path is guarded so that it is never taken while gradients are recorded."""
     has_effect: bool = False

@@ -63,9 +63,12 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
 
 
 def _describe_computation(kernel: GeneratedSource) -> str:
-    """What a generated function computes. A Triton kernel takes any size, and blocks may follow
-    the batch; PyTorch's operations hold the sizes that they were captured with."""
-    return repr(kernel.numbers) if kernel.is_triton else f"{kernel.numbers!r}\n{kernel.definitions}"
+    """What a generated function computes. A Triton kernel takes any size, or says which it holds,
+    and blocks may follow the batch; PyTorch's operations hold the sizes that they were captured
+    with."""
+    if kernel.is_triton:
+        return f"{kernel.numbers!r}{kernel.sizes}"
+    return f"{kernel.numbers!r}\n{kernel.definitions}"
 
 
 def _wrap_steps(

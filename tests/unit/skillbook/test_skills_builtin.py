@@ -107,6 +107,7 @@ QUERIES = {
     "residual cnn batchnorm2d conv2d relu nhwc": "channels-last-network",
     "flip cumsum flip": "fused-scan",
     "rotary embedding rotate_half cat neg chunk": "fused-rotary",
+    "torch.roll slice pad shift difference": "fused-moves",
     "max pool2d relu maxpool2d": "fused-pool",
     "transpose matmul div masked fill softmax matmul": "flash-attention",
     "conv_transpose2d mean convtranspose2d": "reduce-before-conv",

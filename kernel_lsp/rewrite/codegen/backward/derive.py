@@ -21,10 +21,12 @@ from kernel_lsp.rewrite.codegen.core.ir import (
     Value,
     apply,
     count,
+    moved,
     part,
     reduce,
     topological,
 )
+from kernel_lsp.rewrite.codegen.core.moves import Join
 
 FLOATS = ("float32", "bfloat16", "float16")
 Arg: TypeAlias = Value | Scalar | None
@@ -270,6 +272,18 @@ def _extremum_rule(grad: Value, out: Value, x: Value) -> Value:
     return _where(same, apply("div", grad, ties), 0.0)
 
 
+def _moved_rule(grad: Value, out: Value, x: Value, fill: Scalar) -> tuple[Value | None, ...]:
+    """Each element gathers the gradient from where it went; what was filled in has none."""
+    assert out.move is not None and not isinstance(out.move, Join)
+    return moved(grad, out.move.adjoint()), None
+
+
+def _joined_rule(grad: Value, out: Value, *parts: Value) -> tuple[Value | None, ...]:
+    join = out.move
+    assert isinstance(join, Join)
+    return tuple(moved(grad, join.window(index)) for index in range(len(parts)))
+
+
 STEPS = frozenset(["floor", "ceil", "sign"])
 """torch hands zeros on through these."""
 CONSTANT = STEPS | {
@@ -308,6 +322,8 @@ RULES: dict[str, DerivativeRule] = {
     "threshold": lambda grad, out, x, limit, value: (_where(_test("le", x, limit), 0.0, grad),),
     "softplus": _softplus,
     "bce": _bce,
+    "moved": _moved_rule,
+    "joined": _joined_rule,
     "elu": _elu,
     "mish": _mish,
     "hardsigmoid": _hardsigmoid,

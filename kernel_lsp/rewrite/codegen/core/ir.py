@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from kernel_lsp.rewrite.codegen.core.moves import Gather, Move, is_identity
+
 Scalar: TypeAlias = float | int | bool
 REDUCTIONS = ("sum", "max", "min", "prod", "moments", "softmax_stats")
 
@@ -55,6 +57,9 @@ class Value:
     inline: bool = False
     """Its only reader is the rest of the same statement: written there, where that stays
     readable."""
+    move: Move | None = None
+    """Of ``moved``, ``joined`` and ``gathered``: which elements it reads. Only codegen/moving makes
+    these."""
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -142,6 +147,15 @@ def apply(
     """A pointwise operation; rowwise when all of its arguments are."""
     values = [arg for arg in args if isinstance(arg, Value)]
     return Value(op=op, args=args, dtype=dtype, rowwise=all(v.rowwise for v in values), hint=hint)
+
+
+def moved(value: Value, move: Move, fill: Scalar = 0.0) -> Value:
+    """The elements at other places, with ``fill`` where there is none."""
+    if is_identity(move):
+        return value
+    if isinstance(move, Gather):
+        return Value(op="gathered", args=(value,), dtype=value.dtype, move=move)
+    return Value(op="moved", args=(value, fill), dtype=value.dtype, hint=value.hint, move=move)
 
 
 def reduce(kind: str, value: Value, hint: str | None = None) -> Value:

@@ -1,0 +1,244 @@
+"""Where the elements of a moved tensor come from: one index map for each kind of move, and its
+adjoint.
+
+``move.read(at)`` says, for a position in the result, which element of the source lies there, and
+under which conditions there is one (elsewhere it is the fill value). ``move.adjoint()`` is the
+move that takes a gradient of the result to one of the source: each element of the source gathers
+from where it went, so nothing is ever added by atomics. Not covered: moves that read one element
+several times in overlapping windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeAlias
+
+from kernel_lsp.rewrite.codegen.core import affine
+from kernel_lsp.rewrite.codegen.core.affine import Affine, Within
+
+Position: TypeAlias = tuple[Affine, ...]
+Sizes: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Along one dimension the source's index is ``(step * index + start) / apart``, where that is
+    whole and inside."""
+
+    start: int = 0
+    step: int = 1
+    apart: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Slices, flips and padding, with steps; ``axes`` for each dimension."""
+
+    source: Sizes
+    target: Sizes
+    axes: tuple[Axis, ...]
+
+    def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        found, under = [], list[Within]()
+        for index, axis, size, wide in zip(at, self.axes, self.source, self.target, strict=True):
+            place = index.times(axis.step).plus(axis.start)
+            if axis.apart != 1:
+                place, rest = affine.divide(place, axis.apart)
+                under.append(Within(rest, 0, 0))
+            if not _is_inside(axis, size, wide):
+                under.append(Within(place, 0, size - 1))
+            found.append(place)
+        return tuple(found), tuple(under)
+
+    def adjoint(self) -> Window:
+        axes = []
+        for axis in self.axes:
+            # target index = (apart * source index - start) / step
+            sign = 1 if axis.step > 0 else -1
+            axes.append(Axis(-axis.start * sign, axis.apart * sign, abs(axis.step)))
+        return Window(self.target, self.source, tuple(axes))
+
+
+def _is_inside(axis: Axis, size: int, wide: int) -> bool:
+    """Every position of the result has an element, whatever is known of the coordinates."""
+    ends = axis.start, axis.start + axis.step * (wide - 1)
+    return axis.apart == 1 and min(ends) >= 0 and max(ends) < size
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Every element moves by so many places; what leaves at one end comes in at the other."""
+
+    source: Sizes
+    shifts: tuple[int, ...]
+    """For each dimension, from 0 to its size."""
+
+    @property
+    def target(self) -> Sizes:
+        return self.source
+
+    def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        found = []
+        for index, shift, size in zip(at, self.shifts, self.source, strict=True):
+            moved = index if not shift else affine.divide(index.plus(size - shift), size)[1]
+            found.append(moved)
+        return tuple(found), ()
+
+    def adjoint(self) -> Roll:
+        pairs = zip(self.shifts, self.source, strict=True)
+        return Roll(self.source, tuple((size - shift) % size for shift, size in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Dimension ``order[i]`` of the source is dimension ``i`` of the result."""
+
+    source: Sizes
+    order: tuple[int, ...]
+
+    @property
+    def target(self) -> Sizes:
+        return tuple(self.source[dim] for dim in self.order)
+
+    def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        return tuple(at[self.order.index(dim)] for dim in range(len(self.order))), ()
+
+    def adjoint(self) -> Permute:
+        back = tuple(self.order.index(dim) for dim in range(len(self.order)))
+        return Permute(self.target, back)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in the same order, with other dimensions."""
+
+    source: Sizes
+    target: Sizes
+
+    def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        found = list[Affine]()
+        for old, new in runs(self.source, self.target):
+            sizes = [self.source[dim] for dim in old]
+            steps = affine.strides([self.target[dim] for dim in new])
+            index = affine.linear([at[dim] for dim in new], steps)
+            made = list[Affine]()
+            for size in reversed(sizes[1:]):
+                index, rest = affine.divide(index, size)
+                made.append(rest)
+            found += [index, *reversed(made)] if sizes else []
+        return tuple(found), ()
+
+    def adjoint(self) -> Reshape:
+        return Reshape(self.target, self.source)
+
+
+def runs(left: Sizes, right: Sizes) -> list[tuple[list[int], list[int]]]:
+    """Runs of dimensions that hold the same elements on both sides, as short as they can be; both
+    sides have as many elements, and some. Dimensions of one element in front join the first run:
+    another batch would be there."""
+    found = list[tuple[list[int], list[int]]]()
+    i, j = len(left), len(right)
+    while i > 0 or j > 0:
+        old, new = list[int](), list[int]()
+        a = b = 1
+        while a != b or not (old and new):
+            if (a <= b and i > 0) or j == 0:
+                i -= 1
+                old.insert(0, i)
+                a *= left[i]
+            else:
+                j -= 1
+                new.insert(0, j)
+                b *= right[j]
+            if i == 0 and j == 0:
+                break
+        rest = [left[k] for k in range(i)] + [right[k] for k in range(j)]
+        if (i == 0) != (j == 0) and all(size == 1 for size in rest):
+            old, new, i, j = [*range(i), *old], [*range(j), *new], 0, 0
+        found.insert(0, (old, new))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Dimensions of one element repeated, and new ones in front."""
+
+    source: Sizes
+    target: Sizes
+
+    def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        behind = at[len(at) - len(self.source) :]
+        wide = self.target[len(at) - len(self.source) :]
+        pairs = zip(behind, self.source, wide, strict=True)
+        return tuple(affine.ZERO if n == 1 != m else index for index, n, m in pairs), ()
+
+    def adjoint(self) -> Gather:
+        return Gather(self.target, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """The sum over all copies that an Expand made."""
+
+    source: Sizes
+    target: Sizes
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.source) // max(1, math.prod(self.target))
+
+    def copies(self, at: Position) -> list[Position]:
+        """Every position in the source that is summed."""
+        lead = len(self.source) - len(self.target)
+        choices = list[Sequence[Affine]]()
+        for dim, size in enumerate(self.source):
+            own = at[dim - lead] if dim >= lead else affine.ZERO
+            copied = dim < lead or self.target[dim - lead] == 1 != size
+            numbers = [Affine((), k) for k in range(size)]
+            choices.append(numbers if copied else [own])
+        return [tuple(chosen) for chosen in product(*choices)]
+
+    def adjoint(self) -> Expand:
+        return Expand(self.target, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Parts behind one another along a dimension."""
+
+    dim: int
+    parts: tuple[Sizes, ...]
+
+    @property
+    def target(self) -> Sizes:
+        first = self.parts[0]
+        total = sum(part[self.dim] for part in self.parts)
+        return (*first[: self.dim], total, *first[self.dim + 1 :])
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        sizes = [part[self.dim] for part in self.parts]
+        return tuple(sum(sizes[:index]) for index in range(len(sizes)))
+
+    def window(self, index: int) -> Window:
+        """One part out of the whole."""
+        part = self.parts[index]
+        start = self.starts[index]
+        axes = tuple(Axis(start if dim == self.dim else 0) for dim in range(len(part)))
+        return Window(self.target, part, axes)
+
+
+Move: TypeAlias = Window | Roll | Permute | Reshape | Expand | Gather | Join
+
+
+def is_identity(move: Move) -> bool:
+    """Nothing moves."""
+    if isinstance(move, Window):
+        return move.source == move.target and all(axis == Axis() for axis in move.axes)
+    if isinstance(move, Roll):
+        return not any(move.shifts)
+    if isinstance(move, Permute):
+        return list(move.order) == sorted(move.order)
+    return not isinstance(move, Join) and move.source == move.target

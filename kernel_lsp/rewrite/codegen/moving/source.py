@@ -1,0 +1,353 @@
+"""Triton source of regions that move elements: a kernel over the elements of the result.
+
+A program takes a tile of rows and columns. Columns are the last dimensions as far as everything
+that is read walks them as one, rows the others: quotients and remainders are taken of rows and of
+columns apart, never of each element. Sizes behind dimension 0 are written into the source, which
+says which in ``sizes``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from kernel_lsp.rewrite.codegen.core import affine, source
+from kernel_lsp.rewrite.codegen.core.affine import Affine
+from kernel_lsp.rewrite.codegen.core.body import UniqueNames
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Value
+from kernel_lsp.rewrite.codegen.core.moves import Sizes
+from kernel_lsp.rewrite.codegen.moving.evaluate import (
+    Expression,
+    Load,
+    MovedTensor,
+    Plan,
+    Tiling,
+    Writer,
+)
+from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
+
+MIN_COLUMNS = 64
+"""Fewer leave a row of a tile shorter than a cache line of 16-bit elements."""
+BLOCKS = (1024, 512, 256, 128, 64, 32)
+MAX_IDLE = 1.25
+"""Columns of a tile over those that are there, where a wider tile is chosen."""
+FEW = 8
+"""Elements that may lie apart, next to others that are neighbors: channels of an image."""
+BATCH = re.compile(r"Atom\(kind='dim', of=0, by=\d+\)")
+RESERVED = ("row_mask", "col_mask", "n_rows", "wide", "grid")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedOutput:
+    """A tensor that is written, contiguous."""
+
+    name: str
+    value: Value
+    dtype: str
+    like: str = ""
+    """The tensor whose shape it has; empty: another shape, by its sizes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedJob:
+    """One kernel: outputs of one shape."""
+
+    name: str
+    doc: str
+    shape: Sizes
+    outputs: tuple[MovedOutput, ...]
+    tensors: tuple[MovedTensor, ...]
+    """Everything that can be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedKernel:
+    """What a kernel loads and computes, and how its programs walk."""
+
+    job: MovedJob
+    results: tuple[Expression, ...]
+    loads: tuple[Load, ...]
+    tiling: Tiling
+    is_turned: bool
+    """Something is contiguous along the rows: tiles are square."""
+
+    @property
+    def read(self) -> tuple[MovedTensor, ...]:
+        """The tensors that are loaded, in the launcher's order."""
+        loaded = {load.tensor for load in self.loads}
+        return tuple(tensor for tensor in self.job.tensors if tensor in loaded)
+
+    @property
+    def given(self) -> tuple[MovedTensor, ...]:
+        """What the launcher is called with: also those whose shapes the results have."""
+        alike = {output.like for output in self.job.outputs}
+        read = set(self.read)
+        lead = None if alike != {""} else _lead_tensor(self.job)
+        return tuple(
+            t for t in self.job.tensors if t in read or t.operand.name in alike or t is lead
+        )
+
+    @property
+    def sizes(self) -> str:
+        """What the source holds of the sizes, but for steps along dimension 0."""
+        loads = [
+            (
+                load.tensor.operand.name,
+                load.tensor.shape[1:],
+                [
+                    "lead"
+                    if dim == 0 and index in (affine.ZERO, affine.coordinate(0, 0))
+                    else index
+                    for dim, index in enumerate(load.at)
+                ],
+                load.under,
+            )
+            for load in self.loads
+        ]
+        lead = "" if self.job.outputs[0].like else _lead(self.job)
+        held = repr((lead, self.job.shape[1:], self.tiling.columns, loads))
+        return BATCH.sub("lead", held)
+
+
+def plan_kernel(job: MovedJob) -> PlannedKernel:
+    """Raises Unsupported where no tile reads its elements along memory."""
+    if not job.shape or 0 in job.shape:
+        raise Unsupported("no elements, or no dimensions")
+    plan = Plan({tensor.operand: tensor for tensor in job.tensors})
+    place = tuple(affine.coordinate(dim, size) for dim, size in enumerate(job.shape))
+    results = list[Expression]()
+    for output in job.outputs:
+        made = plan.at(output.value, place)
+        assert isinstance(made, Expression)
+        results.append(made)
+    tiling, is_turned = _tiling(job.shape, tuple(plan.loads), list(_indices(plan)))
+    return PlannedKernel(
+        job=job,
+        results=tuple(results),
+        loads=tuple(plan.loads),
+        tiling=tiling,
+        is_turned=is_turned,
+    )
+
+
+def _tiling(sizes: Sizes, loads: Sequence[Load], indices: Sequence[Affine]) -> tuple[Tiling, bool]:
+    """The widest columns of which everything is read along memory."""
+    splits = _splits(sizes, indices)
+    for split in reversed(splits):
+        tiling = Tiling(sizes=sizes, split=split)
+        turned = [_is_turned(load, tiling) for load in loads]
+        if None not in turned:
+            return tiling, any(turned)
+    raise Unsupported("neighbors in memory that no tile reads as neighbors")
+
+
+def _indices(plan: Plan) -> Iterable[Affine]:
+    """Every sum that the kernel takes of coordinates."""
+    for load in plan.loads:
+        yield from affine.parts(_addresses(load))
+        yield from affine.parts(condition.index for condition in load.under)
+    for expression in plan.made.values():
+        yield from affine.parts(condition.index for condition in expression.under)
+
+
+def _addresses(load: Load) -> list[Affine]:
+    if load.tensor.is_strided:
+        return list(load.at)
+    return [affine.linear(load.at, affine.strides(load.tensor.shape))]
+
+
+def _splits(sizes: Sizes, indices: Sequence[Affine]) -> list[int]:
+    """Where columns can begin, from the last place on: with all that is walked as one, and with
+    more where they are short; never with dimension 0, if there are others."""
+    found = [_factors(index) for index in indices]
+    split, columns, splits = len(sizes) - 1, sizes[-1], list[int]()
+    while split > 1:
+        if not _walks_as_one(found, split, sizes):
+            splits.append(split)
+            if columns >= MIN_COLUMNS:
+                break
+        split -= 1
+        columns *= sizes[split]
+    return splits if splits and splits[-1] == split else [*splits, split]
+
+
+def _factors(index: Affine) -> dict[int, int]:
+    return {item.of: factor for item, factor in index.terms if isinstance(item.of, int)}
+
+
+def _walks_as_one(found: Sequence[dict[int, int]], split: int, sizes: Sizes) -> bool:
+    """All of the dimensions from the split on, and the one before them."""
+    if sizes[split - 1] == 1:
+        return True
+    wide = [dim for dim in range(split, len(sizes)) if sizes[dim] != 1]
+    if not wide:
+        return True
+    run = [split - 1, *wide]
+    return all(
+        factors.get(left, 0) == factors.get(right, 0) * sizes[right]
+        for factors in found
+        for left, right in pairwise(run)
+    )
+
+
+def _is_turned(load: Load, tiling: Tiling) -> bool | None:
+    """Whether neighbors in the tensor are rows of a tile; None where they are neither rows nor
+    columns."""
+    steps = load.tensor.steps
+    found = _factors(affine.linear(load.at, steps))
+    wide = [dim for dim, size in enumerate(tiling.sizes) if size != 1]
+    columns = [dim for dim in wide if dim >= tiling.split]
+    if not columns or found.get(columns[-1], 0) in range(-4, 5):
+        return False
+    behind = 1
+    for dim in reversed(columns):
+        if abs(found.get(dim, 0)) == 1 and behind <= FEW:
+            return False
+        behind *= tiling.sizes[dim]
+    rows = [dim for dim in wide if dim < tiling.split]
+    return True if rows and abs(found.get(rows[-1], 0)) == 1 else None
+
+
+# --- parameters --------------------------------------------------------------------------
+
+
+def parameters(planned: PlannedKernel) -> dict[str, list[Any]]:
+    """Finite search space, default first."""
+    if planned.is_turned:
+        return {"BLOCK_ROWS": [64, 32], "BLOCK_COLS": [64, 32], "num_warps": [4, 8]}
+    columns = _block(planned.tiling.columns)
+    low = all(t.operand.dtype in ("float16", "bfloat16") for t in planned.read)
+    elements = 2048 if low else 1024
+    rows = [max(1, n // columns) for n in (elements, 2 * elements, elements // 2)]
+    return {
+        "BLOCK_ROWS": list(dict.fromkeys(rows)),
+        "BLOCK_COLS": [columns],
+        "num_warps": [4, 8],
+    }
+
+
+def _block(columns: int) -> int:
+    """The widest block that leaves few lanes idle."""
+    if columns <= BLOCKS[-1]:
+        return source.next_power_of_two(columns)
+    covered = {block: -(-columns // block) * block for block in BLOCKS}
+    few = [block for block in BLOCKS if covered[block] <= MAX_IDLE * columns]
+    return few[0] if few else min(BLOCKS, key=lambda block: (covered[block], -block))
+
+
+# --- text --------------------------------------------------------------------------------
+
+
+def texts(planned: PlannedKernel, choice: Mapping[str, Any]) -> list[str]:
+    """Kernel and launcher."""
+    return [_kernel(planned), _launcher(planned, choice)]
+
+
+def _kernel(planned: PlannedKernel) -> str:
+    job, columns = planned.job, planned.tiling.columns
+    pointers = [f"{t.operand.name}_ptr" for t in planned.read]
+    pointers += [f"{output.name}_ptr" for output in job.outputs]
+    steps = [name for tensor in planned.read for name in tensor.stride_names]
+    writer = Writer(planned.tiling, UniqueNames([*RESERVED, *pointers, *steps]))
+    stores = []
+    for output, result in zip(job.outputs, planned.results, strict=True):
+        text = writer.text(result)
+        where = f"rows * {columns} + cols" if columns != 1 else "rows + cols"
+        stores.append(f"    tl.store({output.name}_ptr + {where}, {text}, mask=mask)")
+    lines = [
+        "    # int64 where offsets can pass 2**31",
+        "    pid = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)",
+        f"    n_blocks: tl.constexpr = ({columns} + BLOCK_COLS - 1) // BLOCK_COLS",
+        "    rows = pid // n_blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]",
+        "    cols = pid % n_blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)[None, :]",
+        f"    row_mask, col_mask = rows < n_rows, cols < {columns}",
+        "    mask = row_mask & col_mask  # the last tiles reach past the end",
+        *writer.lines,
+        *stores,
+    ]
+    header = [
+        *pointers, "n_rows", *steps,
+        "BLOCK_ROWS: tl.constexpr", "BLOCK_COLS: tl.constexpr", "WIDE: tl.constexpr",
+    ]  # fmt: skip
+    doc = f"Each program writes a tile; a row has {columns} elements of {_words(job.shape)}."
+    return source.kernel_text(f"_{job.name}_kernel", header, doc, lines)
+
+
+def _words(shape: Sizes) -> str:
+    return f"({', '.join(['n', *map(str, shape[1:])])}{',' if len(shape) == 1 else ''})"
+
+
+def _launcher(planned: PlannedKernel, choice: Mapping[str, Any]) -> str:
+    job, columns = planned.job, planned.tiling.columns
+    names = [t.operand.name for t in planned.given]
+    outputs = [output.name for output in job.outputs]
+    plain = [t.operand for t in planned.read if not t.is_strided]
+    furthest = [t.furthest for t in planned.read] + [f"{outputs[0]}.numel()"]
+    arguments = [
+        *(t.operand.name for t in planned.read), *outputs, "n_rows",
+        *(text for t in planned.read for text in t.stride_arguments),
+        f"BLOCK_ROWS={choice['BLOCK_ROWS']}", f"BLOCK_COLS={choice['BLOCK_COLS']}", "WIDE=wide",
+        f"num_warps={choice['num_warps']}",
+    ]  # fmt: skip
+    shapes = [(t.operand.name, t.operand.dtype, _words(t.shape)) for t in planned.given]
+    shapes += [(output.name, output.dtype, _words(job.shape)) for output in job.outputs]
+    tiles = f"(({source.blocks('n_rows', choice['BLOCK_ROWS'])})"
+    tiles += f" * {-(-columns // choice['BLOCK_COLS'])},)"
+    lines = [
+        f"def {job.name}({', '.join(names)}):",
+        *source.docstring(job.doc, shapes),
+        *source.make_contiguous(plain),
+        *(_allocate(output, planned) for output in job.outputs),
+        f"    n_rows = {outputs[0]}.numel() // {columns}",
+        "    if n_rows > 0:  # a grid of zero programs cannot be launched",
+        f"        wide = max({', '.join(furthest)}) >= 2**31",
+        f"        grid = {tiles}",
+        source.wrap_items(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
+        f"    return {', '.join(outputs)}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _allocate(output: MovedOutput, planned: PlannedKernel) -> str:
+    job, device = planned.job, f"{planned.given[0].operand.name}.device"
+    shape = f"{output.like}.shape"
+    if not output.like:
+        sizes = ", ".join([_lead(job), *map(str, job.shape[1:])])
+        shape = f"({sizes}{',' if len(job.shape) == 1 else ''})"
+    return f"    {output.name} = torch.empty({shape}, dtype=torch.{output.dtype}, device={device})"
+
+
+def _lead(job: MovedJob) -> str:
+    """Size of dimension 0, by a tensor's: the largest one's, where several have it."""
+    tensor, size = _lead_tensor(job), job.shape[0]
+    if tensor is None:
+        return str(size)
+    own = tensor.shape[0]
+    text = f"{tensor.operand.name}.shape[0]"
+    if own == size:
+        return text
+    return f"{size // own} * {text}" if size > own else f"{text} // {own // size}"
+
+
+def _lead_tensor(job: MovedJob) -> MovedTensor | None:
+    size = job.shape[0]
+    large = sorted(job.tensors, key=lambda tensor: -math.prod(tensor.shape))
+    with_lead = [tensor for tensor in large if tensor.shape]
+    exact = [tensor for tensor in with_lead if tensor.shape[0] == size]
+    parts = [t for t in with_lead if size % t.shape[0] == 0 or t.shape[0] % size == 0]
+    return next(iter([*exact, *parts]), None)
+
+
+def operand_tensor(operand: Operand, value: Any) -> MovedTensor:
+    """The record of a fake tensor that the kernel reads."""
+    shape = tuple(int(size) for size in value.shape)
+    return MovedTensor(
+        operand=operand,
+        shape=shape,
+        steps=tuple(int(step) for step in value.stride()),
+        is_strided=not value.is_contiguous(),
+    )

@@ -1,0 +1,270 @@
+"""fused-moves: values and gradients of moved reads against float64, and what must be left alone."""
+
+import pytest
+import torch
+from codegen_helpers import as_close_as_eager, for_values, matches, program, rewritten
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_helpers import agrees as agrees_trained
+from training_helpers import rewritten as rewritten_trained
+from training_helpers import session
+
+from kernel_lsp.rewrite.codegen.moving import fuse
+
+pytestmark = pytest.mark.torch
+SKILL = "fused-moves"
+G = "requires_grad=True"
+
+
+@pytest.fixture(autouse=True)
+def always_worth_it(monkeypatch) -> None:
+    """Tensors that an interpreter can walk are too small to be worth a kernel."""
+    monkeypatch.setattr(fuse, "_benefit", lambda graph, planned: 0.5)
+
+
+CASES = {
+    "difference of columns": ("x[:, 1:] - x[:, :-1]", "(5, 37)"),
+    "difference of rows": ("x[1:] - x[:-1]", "(7, 11)"),
+    "second difference": ("x[:, 2:] - 2 * x[:, 1:-1] + x[:, :-2]", "(3, 7, 13)"),
+    "one dimension": ("x[1:] * x[:-1]", "(131,)"),
+    "last of five": ("x[..., 1:] + x[..., :-1]", "(2, 3, 1, 4, 9)"),
+    "diff": ("torch.diff(x, dim=1).abs()", "(4, 9, 6)"),
+    "roll": ("torch.roll(x, (-3, 2), (1, 2)) * 2", "(2, 7, 9, 4)"),
+    "roll of all": ("torch.roll(x, 5) * x", "(3, 7)"),
+    "rolled by more than there is": ("torch.roll(x, 11, 1).exp()", "(3, 7, 2)"),
+    "pad": ("F.pad(x, (1, 2, 0, 3)).relu() * 1.5", "(2, 7, 9)"),
+    "pad with a number": ("F.pad(x, (1, 2), value=1.5).exp()", "(2, 7, 9)"),
+    "pad and cut": ("F.pad(x, (-1, 2)).tanh()[:, 1::2] * 2", "(4, 9)"),
+    "token shift": ("x + (F.pad(x, (0, 0, 1, -1)) - x) * 0.3", "(2, 7, 5)"),
+    "flip": ("x.flip(-1, 1) * 0.5 + x", "(2, 3, 7)"),
+    "steps": ("x[:, ::3] * x[:, 1:][:, 1::2].sigmoid()", "(2, 10, 3)"),
+    "pairs of neighbors": (
+        "(lambda a, b: torch.stack((-b, a), -1).flatten(-2))(x[..., ::2], x[..., 1::2]) * 2 + x",
+        "(2, 5, 12)",
+    ),
+    "halves": ("torch.cat((x[..., 3:] * -1, x[..., :3]), -1) * 0.7 - x", "(2, 5, 6)"),
+    "channels shifted": (
+        "torch.cat((F.pad(x[:, :2], (1, -1)), F.pad(x[:, 2:4], (-1, 1)), x[:, 4:]), 1) * 2",
+        "(2, 7, 5)",
+    ),
+    "activations joined": ("torch.cat((torch.relu(x), torch.relu(-x)), 1)", "(2, 3, 5)"),
+    "heads": ("x[:, :, None].expand(-1, -1, 4, -1, -1).reshape(2, -1, 5, 7) * 2", "(2, 3, 5, 7)"),
+    "heads interleaved": ("x.repeat_interleave(3, 1) * 2", "(2, 3, 5)"),
+    "repeat": ("x.repeat(2, 1, 2, 3) * 2", "(2, 3, 5)"),
+    "heads split": ("x.view(2, 5, 3, 4).transpose(1, 2).contiguous().relu()", "(2, 5, 12)"),
+    "heads merged": ("x.transpose(1, 2).reshape(2, 5, -1).tanh()", "(2, 3, 5, 4)"),
+    "shifted windows": (
+        "torch.roll(x, (-3, -3), (1, 2)).view(2, 2, 4, 2, 4, 5).permute(0, 1, 3, 2, 4, 5)"
+        ".reshape(-1, 16, 5)",
+        "(2, 8, 8, 5)",
+    ),
+    "patches": (
+        "x.view(2, 3, 2, 4, 3, 4).permute(0, 2, 4, 1, 3, 5).contiguous() * 2", "(2, 3, 8, 12)"
+    ),
+    "space to channels": (
+        "torch.cat((x[..., ::2, ::2], x[..., 1::2, ::2], x[..., ::2, 1::2], x[..., 1::2, 1::2]), 1)",
+        "(2, 3, 4, 6)",
+    ),
+    "channels last": ("F.silu(x).permute(0, 2, 3, 1).contiguous()", "(2, 5, 16, 8)"),
+    "all parts of a split": ("(lambda a, b: b * F.gelu(a))(*x.chunk(2, 1))", "(3, 8, 5)"),
+    "select": ("x[:, 0] * x[:, -1]", "(3, 4, 5)"),
+    "unbind": ("(lambda a, b, c: torch.stack((c, a * b, a), 1))(*x.unbind(1))", "(3, 3, 5)"),
+    "a transposed result": ("(x[:, 1:] * torch.sigmoid(x[:, :-1])).transpose(0, 1)", "(4, 9, 6)"),
+    "a transposed operand": ("x.transpose(1, 2)[:, 1:] - x.transpose(1, 2)[:, :-1]", "(2, 5, 9)"),
+    "one element of a dimension": ("F.pad(x, (1, 1)) * 2", "(3, 1)"),
+}  # fmt: skip
+
+
+def _source(name: str, dtype: str = "float32", more: str = f", {G}") -> str:
+    expression, shape = CASES[name]
+    return program(expression, f"torch.randn({shape}, dtype=torch.{dtype}{more})", arguments="x")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_agree_with_torch(trainer, name) -> None:
+    agrees_trained(trainer, _source(name), SKILL)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["second difference", "pairs of neighbors", "shifted windows"])
+def test_half_precision_agrees_with_torch(trainer, name, dtype) -> None:
+    agrees_trained(trainer, _source(name, dtype), SKILL)
+
+
+@pytest.mark.parametrize("name", ["second difference", "pad with a number", "heads merged"])
+def test_without_gradients_values_agree_with_torch(interpreter, name) -> None:
+    source = _source(name, more="")
+    as_close_as_eager(interpreter, source, for_values(source, SKILL))
+
+
+TWO = {
+    "broadcast tables": (
+        "(lambda a, b: torch.stack((a * y - b * z, a * z + b * y), -1).flatten(-2))"
+        "(x[..., ::2], x[..., 1::2])",
+        f"torch.randn(2, 3, 5, 8, {G}), torch.randn(5, 4), torch.randn(1, 1, 5, 4)",
+    ),
+    "a mask": (
+        "torch.where(y[:, 1:], x[:, 1:] - x[:, :-1], z)",
+        f"torch.randn(3, 9, {G}), torch.rand(3, 9) < 0.5, torch.randn(3, 8, {G})",
+    ),
+    "trained operands of several shapes": (
+        "torch.cat((x, y * 2), 1) * z",
+        f"torch.randn(3, 4, 5, {G}), torch.randn(3, 2, 5, {G}), torch.randn(3, 6, 5, {G})",
+    ),
+    "trained operands that are broadcast a little": (
+        "F.pad(x, (1, 1)) * y + z",
+        f"torch.randn(3, 4, 5, {G}), torch.randn(3, 1, 7, {G}), torch.randn(7, {G})",
+    ),
+    "non-contiguous operands": (
+        "(x[:, 1:] - x[:, :-1]) * y + z",
+        f"torch.randn(9, 4, {G}).t(), torch.randn(4, 16)[:, ::2], torch.randn(8).expand(4, 8)",
+    ),
+    "a number as a tensor": (
+        "x.flip(1) * y + z", f"torch.randn(3, 4, {G}), torch.randn(()), torch.randn(3, 1, {G})"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_several_operands_agree_with_torch(trainer, name) -> None:
+    expression, inputs = TWO[name]
+    agrees_trained(trainer, program(expression, inputs, arguments="x, y, z"), SKILL)
+
+
+def test_gradients_of_gradients_agree(trainer) -> None:
+    source = program("x[:, 1:] * x[:, :-1].tanh()", f"torch.randn(4, 9, {G})", arguments="x")
+    agrees_trained(trainer, source, SKILL, twice=True)
+
+
+def test_one_kernel_makes_the_gradient_of_all_slices() -> None:
+    after = rewritten_trained(_source("second difference"), SKILL)
+    assert after.count("_kernel[grid](") == 2 and "atomic" not in after
+
+
+@pytest.mark.parametrize("name", ["difference of columns", "heads", "shifted windows", "flip"])
+def test_the_batch_stays_free(name) -> None:
+    expression, shape = CASES[name]
+    expression = expression.replace("(2, -1, 5, 7)", "(x.shape[0], -1, 5, 7)")
+    expression = expression.replace("view(2, 2, 4", "view(x.shape[0], 2, 4")
+    source = program(expression, f"torch.randn({shape})", arguments="x")
+    assert "x.shape[1:] ==" in rewritten(source, SKILL)
+
+
+def test_a_batch_that_is_moved_itself_is_held() -> None:
+    source = program("x[1:] - x[:-1]", f"torch.randn(7, 11, {G})", arguments="x")
+    assert "x.shape == (7, 11)" in rewritten_trained(source, SKILL)
+
+
+def test_tensors_of_another_batch_and_empty_ones_take_the_kernel(interpreter) -> None:
+    source = program("x[:, 1:] - x[:, :-1]", "torch.randn(5, 37)", arguments="x")
+    after = rewritten(source, SKILL)
+    for batch in (0, 1, 3, 200):
+        before = source.replace("(5, 37)", f"({batch}, 37)")
+        as_close_as_eager(interpreter, before, after.replace("(5, 37)", f"({batch}, 37)"))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x * 2 + 1",  # nothing moves
+        "F.pad(x, (1, 1), mode='reflect')",
+        "x.unfold(1, 3, 1) * 2",
+        "torch.roll(x.double(), 1, 1)",
+        "x[:, y] * 2",  # places that a tensor says
+        "x.transpose(0, 1)",  # a view
+    ],
+)
+def test_what_no_kernel_can_be_made_of_is_left_alone(expression) -> None:
+    source = program(expression, "torch.randn(4, 6), torch.randint(0, 6, (3,))")
+    assert matches(source, SKILL)[1] == []
+
+
+def test_sums_over_many_elements_are_left_to_eager() -> None:
+    inputs = f"torch.randn(40, 6, {G}), torch.randn(6, {G})"
+    opened = session(program("x.flip(1) * y", inputs), SKILL)
+    found = opened.rewrites[SKILL].match(opened.graph)
+    assert all("mul" not in match.label for match in found)
+
+
+def test_what_others_read_is_not_computed_again() -> None:
+    source = program(
+        "(lambda h: (h[:, 1:] - h[:, :-1], h))(x.exp())", "torch.randn(4, 6)", arguments="x"
+    )
+    assert all("exp" not in match.label for match in matches(source, SKILL)[1])
+
+
+# --- any composition ---------------------------------------------------------------------
+
+MOVES = {
+    "cut": "h[{all}, {a}:] if h.shape[{d}] > {a} else h",
+    "step": "h[{all}, ::2]",
+    "taken": "h[{all}, {a} % h.shape[{d}]]",
+    "flip": "h.flip({d})",
+    "roll": "torch.roll(h, {a}, {d})",
+    "pad": "F.pad(h, ({a}, 1), value={v})",
+    "cat": "torch.cat((h, h * 0.5), {d})",
+    "stack": "torch.stack((h, -h), {d})",
+    "repeat": "h.repeat_interleave(2, {d})",
+    "turn": "h.transpose(0, -1)",
+    "flat": "h.flatten()",
+    "new": "h.unsqueeze({d})",
+    "copy": "h.transpose(0, -1).contiguous()",
+    "act": "torch.tanh(h)",
+    "twice": "h + h.flip({d}) * 0.3",
+}
+
+
+@st.composite
+def compositions(draw) -> tuple[str, tuple[int, ...]]:
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 7]), min_size=1, max_size=4)))
+    names = draw(st.lists(st.sampled_from(sorted(MOVES)), min_size=2, max_size=4))
+    lines, h = [], torch.empty(shape)
+    for name in names:
+        if h.dim() == 0:
+            break
+        d = draw(st.integers(0, h.dim() - 1))
+        filled = {"d": d, "a": draw(st.integers(1, 3)), "v": draw(st.sampled_from([0.0, 1.5]))}
+        line = MOVES[name].format(all=", ".join([":"] * d), **filled).replace("[, ", "[")
+        h = eval(line, {"h": h, "torch": torch, "F": torch.nn.functional})
+        lines.append(f"(lambda h: {line})")
+    made = "x"
+    for line in lines:
+        made = f"{line}({made})"
+    return f"{made} * 2", shape
+
+
+@settings(max_examples=30)
+@given(compositions())
+def test_any_composition_agrees_with_torch(trainer, drawn) -> None:
+    expression, shape = drawn
+    source = program(expression, f"torch.randn({shape}, {G})", arguments="x")
+    opened = session(source, SKILL)
+    found = opened.rewrites[SKILL].match(opened.graph)
+    if found:
+        agrees_trained(trainer, source, SKILL)
+
+
+LARGE = {
+    "difference": ("x[:, 1:] - x[:, :-1]", "(16, 1024, 3072)"),
+    "columns": ("x[..., 1:] - x[..., :-1]", "(12345, 2049)"),
+    "pairs": (
+        "(lambda a, b: torch.stack((-b, a), -1).flatten(-2))(x[..., ::2], x[..., 1::2]) * 2 + x",
+        "(4, 32, 2048, 128)",
+    ),
+    "windows": (
+        "torch.roll(x, (-3, -3), (1, 2)).view(32, 8, 7, 8, 7, 96).permute(0, 1, 3, 2, 4, 5)"
+        ".reshape(-1, 49, 96)",
+        "(32, 56, 56, 96)",
+    ),
+    "channels last": ("F.silu(x).permute(0, 2, 3, 1).contiguous()", "(64, 64, 112, 112)"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_kernels_compile_without_spills(compiler, name) -> None:
+    expression, shape = LARGE[name]
+    for dtype in ("float32", "bfloat16"):
+        inputs = f"torch.randn({shape}, dtype=torch.{dtype})"
+        source = program(expression, inputs, arguments="x")
+        kernels = compiler.ask(after=rewritten(source, SKILL))
+        assert kernels and all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels
