@@ -95,7 +95,7 @@ class TokenShift(nn.Module):
         if not (
             x.is_cuda
             and x.dtype == torch.bfloat16
-            and x.shape == (16, 1024, 2048)
+            and x.shape[1:] == (1024, 2048)
             and not torch.is_autocast_enabled("cuda")
             and x.is_contiguous()
             and not torch._C._are_functorch_transforms_active()

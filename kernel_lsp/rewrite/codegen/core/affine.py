@@ -1,6 +1,6 @@
 """Positions inside of tensors as sums of multiples, with division and remainder by whole numbers.
 
-``Affine`` is a sum of atoms times numbers, plus a number; an ``Atom`` is a coordinate of the
+``IndexSum`` is a sum of atoms times numbers, plus a number; an ``IndexTerm`` is a coordinate of the
 iteration space, or the quotient or the remainder of another sum. Every quotient and remainder is
 of a sum that is never negative, so that Triton, which rounds towards zero, and Python agree. The
 first coordinate counts as unbounded upwards: how far it goes is the batch of one call. Sums that
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Atom:
+class IndexTerm:
     """One coordinate (``kind`` "dim", of size ``by``), or a sum over (``div``) or modulo (``mod``)
     ``by``."""
 
     kind: str
-    of: Affine | int
+    of: IndexSum | int
     by: int
 
     @property
@@ -29,13 +29,13 @@ class Atom:
             return self.by - 1 if self.of else math.inf
         if self.kind == "mod":
             return self.by - 1
-        assert isinstance(self.of, Affine)
+        assert isinstance(self.of, IndexSum)
         return self.of.range[1] // self.by
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
-    terms: tuple[tuple[Atom, int], ...] = ()
+class IndexSum:
+    terms: tuple[tuple[IndexTerm, int], ...] = ()
     """Ordered, none with a factor of 0."""
     constant: int = 0
 
@@ -50,28 +50,28 @@ class Affine:
                 low += factor * (atom.by - 1 if atom.of == 0 else atom.high)
         return low, high
 
-    def plus(self, other: Affine | int) -> Affine:
+    def plus(self, other: IndexSum | int) -> IndexSum:
         if isinstance(other, int):
-            return Affine(self.terms, self.constant + other)
+            return IndexSum(self.terms, self.constant + other)
         factors = dict(self.terms)
         for atom, factor in other.terms:
             factors[atom] = factors.get(atom, 0) + factor
         return make(factors, self.constant + other.constant)
 
-    def times(self, number: int) -> Affine:
+    def times(self, number: int) -> IndexSum:
         if number == 1:
             return self
         return make({atom: f * number for atom, f in self.terms}, self.constant * number)
 
 
-ZERO = Affine()
+ZERO = IndexSum()
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
     """A condition: the index lies between two numbers, both included."""
 
-    index: Affine
+    index: IndexSum
     low: int
     high: int
 
@@ -86,29 +86,29 @@ class Within:
         return high < self.low or low > self.high
 
 
-def make(factors: Mapping[Atom, int], constant: int) -> Affine:
+def make(factors: Mapping[IndexTerm, int], constant: int) -> IndexSum:
     kept = [(atom, factor) for atom, factor in factors.items() if factor]
-    return Affine(tuple(sorted(kept, key=lambda term: _key(term[0]))), constant)
+    return IndexSum(tuple(sorted(kept, key=lambda term: _key(term[0]))), constant)
 
 
-def _key(atom: Atom) -> tuple[int, int, str]:
+def _key(atom: IndexTerm) -> tuple[int, int, str]:
     first = atom.of if isinstance(atom.of, int) else -1
     return ("dim", "div", "mod").index(atom.kind), first, repr(atom)
 
 
-def coordinate(dim: int, size: int) -> Affine:
+def coordinate(dim: int, size: int) -> IndexSum:
     """The index along one dimension of the iteration space."""
     if dim and size == 1:
         return ZERO
-    return Affine(((Atom("dim", dim, size), 1),))
+    return IndexSum(((IndexTerm("dim", dim, size), 1),))
 
 
-def divide(index: Affine, by: int) -> tuple[Affine, Affine]:
+def divide(index: IndexSum, by: int) -> tuple[IndexSum, IndexSum]:
     """Quotient, rounded down, and remainder."""
     if by == 1:
         return index, ZERO
     whole = {atom: factor // by for atom, factor in index.terms if factor % by == 0}
-    rest = Affine(
+    rest = IndexSum(
         tuple((atom, factor) for atom, factor in index.terms if factor % by), index.constant
     )
     low = rest.range[0]
@@ -120,26 +120,26 @@ def divide(index: Affine, by: int) -> tuple[Affine, Affine]:
         return quotient, rest
     if _is_quotient(rest):
         inner = rest.terms[0][0]
-        more = Affine(((Atom("div", inner.of, inner.by * by), 1),))
-        return quotient.plus(more), Affine(((Atom("mod", rest, by), 1),))
+        more = IndexSum(((IndexTerm("div", inner.of, inner.by * by), 1),))
+        return quotient.plus(more), IndexSum(((IndexTerm("mod", rest, by), 1),))
     return (
-        quotient.plus(Affine(((Atom("div", rest, by), 1),))),
-        Affine(((Atom("mod", rest, by), 1),)),
+        quotient.plus(IndexSum(((IndexTerm("div", rest, by), 1),))),
+        IndexSum(((IndexTerm("mod", rest, by), 1),)),
     )
 
 
-def _is_quotient(index: Affine) -> bool:
+def _is_quotient(index: IndexSum) -> bool:
     one = len(index.terms) == 1 and not index.constant and index.terms[0][1] == 1
     return one and index.terms[0][0].kind == "div"
 
 
-def recombine(index: Affine) -> Affine:
+def recombine(index: IndexSum) -> IndexSum:
     """``e // n * n * k + e % n * k`` as ``e * k``."""
     factors = dict(index.terms)
     for atom, factor in index.terms:
         if atom.kind != "mod" or atom not in factors:
             continue
-        assert isinstance(atom.of, Affine)
+        assert isinstance(atom.of, IndexSum)
         other = _quotient_beside(atom)
         if other is not None and factors.get(other, 0) == factor * atom.by:
             del factors[atom], factors[other]
@@ -148,14 +148,14 @@ def recombine(index: Affine) -> Affine:
     return index
 
 
-def _quotient_beside(atom: Atom) -> Atom | None:
+def _quotient_beside(atom: IndexTerm) -> IndexTerm | None:
     """The quotient that belongs to a remainder."""
-    assert isinstance(atom.of, Affine)
+    assert isinstance(atom.of, IndexSum)
     quotient = divide(atom.of, atom.by)[0]
     return quotient.terms[0][0] if len(quotient.terms) == 1 else None
 
 
-def linear(at: Sequence[Affine], steps: Sequence[int]) -> Affine:
+def linear(at: Sequence[IndexSum], steps: Sequence[int]) -> IndexSum:
     """The sum of positions times steps."""
     total = ZERO
     for index, step in zip(at, steps, strict=True):
@@ -172,16 +172,16 @@ def strides(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def parts(indices: Iterable[Affine]) -> Iterator[Affine]:
+def parts(indices: Iterable[IndexSum]) -> Iterator[IndexSum]:
     """Every sum among these and inside of their quotients and remainders."""
     todo = list(indices)
     while todo:
         index = todo.pop()
         yield index
-        todo += [atom.of for atom, _ in index.terms if isinstance(atom.of, Affine)]
+        todo += [atom.of for atom, _ in index.terms if isinstance(atom.of, IndexSum)]
 
 
-def dims_of(index: Affine) -> set[int]:
+def dims_of(index: IndexSum) -> set[int]:
     """The coordinates that the index depends on."""
     return {
         atom.of for part in parts([index]) for atom, _ in part.terms if isinstance(atom.of, int)

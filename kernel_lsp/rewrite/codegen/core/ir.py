@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kernel_lsp.rewrite.codegen.core.moves import Gather, Move, is_identity
+from kernel_lsp.rewrite.codegen.core.moves import ElementMove, Gather, is_identity
 
 Scalar: TypeAlias = float | int | bool
 REDUCTIONS = ("sum", "max", "min", "prod", "moments", "softmax_stats")
@@ -57,7 +57,7 @@ class Value:
     inline: bool = False
     """Its only reader is the rest of the same statement: written there, where that stays
     readable."""
-    move: Move | None = None
+    move: ElementMove | None = None
     """Of ``moved``, ``joined`` and ``gathered``: which elements it reads. Only codegen/moving makes
     these."""
 
@@ -149,7 +149,7 @@ def apply(
     return Value(op=op, args=args, dtype=dtype, rowwise=all(v.rowwise for v in values), hint=hint)
 
 
-def moved(value: Value, move: Move, fill: Scalar = 0.0) -> Value:
+def moved(value: Value, move: ElementMove, fill: Scalar = 0.0) -> Value:
     """The elements at other places, with ``fill`` where there is none."""
     if is_identity(move):
         return value

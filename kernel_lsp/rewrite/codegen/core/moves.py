@@ -16,10 +16,10 @@ from itertools import product
 from typing import TypeAlias
 
 from kernel_lsp.rewrite.codegen.core import affine
-from kernel_lsp.rewrite.codegen.core.affine import Affine, Within
+from kernel_lsp.rewrite.codegen.core.affine import IndexSum, Within
 
-Position: TypeAlias = tuple[Affine, ...]
-Sizes: TypeAlias = tuple[int, ...]
+Position: TypeAlias = tuple[IndexSum, ...]
+DimSizes: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StridedWindow:
     """Slices, flips and padding, with steps; ``axes`` for each dimension."""
 
-    source: Sizes
-    target: Sizes
+    source: DimSizes
+    target: DimSizes
     axes: tuple[Axis, ...]
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
@@ -52,13 +52,13 @@ class Window:
             found.append(place)
         return tuple(found), tuple(under)
 
-    def adjoint(self) -> Window:
+    def adjoint(self) -> StridedWindow:
         axes = []
         for axis in self.axes:
             # target index = (apart * source index - start) / step
             sign = 1 if axis.step > 0 else -1
             axes.append(Axis(-axis.start * sign, axis.apart * sign, abs(axis.step)))
-        return Window(self.target, self.source, tuple(axes))
+        return StridedWindow(self.target, self.source, tuple(axes))
 
 
 def _is_inside(axis: Axis, size: int, wide: int) -> bool:
@@ -71,12 +71,12 @@ def _is_inside(axis: Axis, size: int, wide: int) -> bool:
 class Roll:
     """Every element moves by so many places; what leaves at one end comes in at the other."""
 
-    source: Sizes
+    source: DimSizes
     shifts: tuple[int, ...]
     """For each dimension, from 0 to its size."""
 
     @property
-    def target(self) -> Sizes:
+    def target(self) -> DimSizes:
         return self.source
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
@@ -95,11 +95,11 @@ class Roll:
 class Permute:
     """Dimension ``order[i]`` of the source is dimension ``i`` of the result."""
 
-    source: Sizes
+    source: DimSizes
     order: tuple[int, ...]
 
     @property
-    def target(self) -> Sizes:
+    def target(self) -> DimSizes:
         return tuple(self.source[dim] for dim in self.order)
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
@@ -114,16 +114,16 @@ class Permute:
 class Reshape:
     """The same elements in the same order, with other dimensions."""
 
-    source: Sizes
-    target: Sizes
+    source: DimSizes
+    target: DimSizes
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
-        found = list[Affine]()
+        found = list[IndexSum]()
         for old, new in runs(self.source, self.target):
             sizes = [self.source[dim] for dim in old]
             steps = affine.strides([self.target[dim] for dim in new])
             index = affine.linear([at[dim] for dim in new], steps)
-            made = list[Affine]()
+            made = list[IndexSum]()
             for size in reversed(sizes[1:]):
                 index, rest = affine.divide(index, size)
                 made.append(rest)
@@ -134,39 +134,41 @@ class Reshape:
         return Reshape(self.target, self.source)
 
 
-def runs(left: Sizes, right: Sizes) -> list[tuple[list[int], list[int]]]:
+def runs(left: DimSizes, right: DimSizes) -> list[tuple[list[int], list[int]]]:
     """Runs of dimensions that hold the same elements on both sides, as short as they can be; both
     sides have as many elements, and some. Dimensions of one element in front join the first run:
     another batch would be there."""
     found = list[tuple[list[int], list[int]]]()
     i, j = len(left), len(right)
     while i > 0 or j > 0:
-        old, new = list[int](), list[int]()
-        a = b = 1
-        while a != b or not (old and new):
-            if (a <= b and i > 0) or j == 0:
-                i -= 1
-                old.insert(0, i)
-                a *= left[i]
-            else:
-                j -= 1
-                new.insert(0, j)
-                b *= right[j]
-            if i == 0 and j == 0:
-                break
-        rest = [left[k] for k in range(i)] + [right[k] for k in range(j)]
-        if (i == 0) != (j == 0) and all(size == 1 for size in rest):
-            old, new, i, j = [*range(i), *old], [*range(j), *new], 0, 0
-        found.insert(0, (old, new))
+        i, j, run = _last_run(left[:i], right[:j])
+        rest = (*left[:i], *right[:j])
+        if (i == 0) != (j == 0) and set(rest) == {1}:
+            run, i, j = ([*range(i), *run[0]], [*range(j), *run[1]]), 0, 0
+        found.insert(0, run)
     return found
+
+
+def _last_run(left: DimSizes, right: DimSizes) -> tuple[int, int, tuple[list[int], list[int]]]:
+    """How many dimensions are left of each in front of the last run, and the run."""
+    i, j = len(left), len(right)
+    old = new = 1
+    while (i > 0 or j > 0) and (old != new or i == len(left) or j == len(right)):
+        if (old <= new and i > 0) or j == 0:
+            i -= 1
+            old *= left[i]
+        else:
+            j -= 1
+            new *= right[j]
+    return i, j, ([*range(i, len(left))], [*range(j, len(right))])
 
 
 @dataclass(frozen=True, slots=True)
 class Expand:
     """Dimensions of one element repeated, and new ones in front."""
 
-    source: Sizes
-    target: Sizes
+    source: DimSizes
+    target: DimSizes
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
         behind = at[len(at) - len(self.source) :]
@@ -182,8 +184,8 @@ class Expand:
 class Gather:
     """The sum over all copies that an Expand made."""
 
-    source: Sizes
-    target: Sizes
+    source: DimSizes
+    target: DimSizes
 
     @property
     def count(self) -> int:
@@ -192,11 +194,11 @@ class Gather:
     def copies(self, at: Position) -> list[Position]:
         """Every position in the source that is summed."""
         lead = len(self.source) - len(self.target)
-        choices = list[Sequence[Affine]]()
+        choices = list[Sequence[IndexSum]]()
         for dim, size in enumerate(self.source):
             own = at[dim - lead] if dim >= lead else affine.ZERO
             copied = dim < lead or self.target[dim - lead] == 1 != size
-            numbers = [Affine((), k) for k in range(size)]
+            numbers = [IndexSum((), k) for k in range(size)]
             choices.append(numbers if copied else [own])
         return [tuple(chosen) for chosen in product(*choices)]
 
@@ -209,10 +211,10 @@ class Join:
     """Parts behind one another along a dimension."""
 
     dim: int
-    parts: tuple[Sizes, ...]
+    parts: tuple[DimSizes, ...]
 
     @property
-    def target(self) -> Sizes:
+    def target(self) -> DimSizes:
         first = self.parts[0]
         total = sum(part[self.dim] for part in self.parts)
         return (*first[: self.dim], total, *first[self.dim + 1 :])
@@ -222,20 +224,20 @@ class Join:
         sizes = [part[self.dim] for part in self.parts]
         return tuple(sum(sizes[:index]) for index in range(len(sizes)))
 
-    def window(self, index: int) -> Window:
+    def window(self, index: int) -> StridedWindow:
         """One part out of the whole."""
         part = self.parts[index]
         start = self.starts[index]
         axes = tuple(Axis(start if dim == self.dim else 0) for dim in range(len(part)))
-        return Window(self.target, part, axes)
+        return StridedWindow(self.target, part, axes)
 
 
-Move: TypeAlias = Window | Roll | Permute | Reshape | Expand | Gather | Join
+ElementMove: TypeAlias = StridedWindow | Roll | Permute | Reshape | Expand | Gather | Join
 
 
-def is_identity(move: Move) -> bool:
+def is_identity(move: ElementMove) -> bool:
     """Nothing moves."""
-    if isinstance(move, Window):
+    if isinstance(move, StridedWindow):
         return move.source == move.target and all(axis == Axis() for axis in move.axes)
     if isinstance(move, Roll):
         return not any(move.shifts)

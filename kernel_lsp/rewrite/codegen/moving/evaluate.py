@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp.rewrite.codegen.core import affine
-from kernel_lsp.rewrite.codegen.core.affine import Affine, Atom, Within
+from kernel_lsp.rewrite.codegen.core.affine import IndexSum, IndexTerm, Within
 from kernel_lsp.rewrite.codegen.core.body import LOW_PRECISION, UniqueNames, number
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Scalar, Value
-from kernel_lsp.rewrite.codegen.core.moves import Gather, Join, Position, Sizes
+from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Gather, Join, Position
 from kernel_lsp.rewrite.codegen.core.ops import RENDER, atom
 from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
 
@@ -30,8 +30,8 @@ class MovedTensor:
     """A tensor that the kernel reads, with the sizes that its launcher counts on."""
 
     operand: Operand
-    shape: Sizes
-    steps: Sizes
+    shape: DimSizes
+    steps: DimSizes
     """Strides in the workload."""
     is_strided: bool = False
     """Not contiguous: the launcher hands its strides over."""
@@ -55,7 +55,7 @@ class MovedTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class MovedRead:
     """One read: a mask that the tensor's value stands for, and whether it is 0 elsewhere."""
 
     tensor: MovedTensor
@@ -64,11 +64,11 @@ class Load:
 
 
 @dataclass
-class Plan:
+class ReadPlan:
     """The values at their positions, before any text: what is loaded, and what is computed."""
 
     tensors: dict[Operand, MovedTensor]
-    loads: dict[Load, None] = field(default_factory=dict)
+    loads: dict[MovedRead, None] = field(default_factory=dict)
     made: dict[tuple[Value, Position, tuple[Within, ...]], Expression] = field(default_factory=dict)
 
     def at(
@@ -83,7 +83,7 @@ class Plan:
 
     def _make(self, value: Value, at: Position, under: tuple[Within, ...]) -> Expression:
         if value.operand is not None:
-            load = Load(self.tensors[value.operand], at, under)
+            load = MovedRead(self.tensors[value.operand], at, under)
             self.loads[load] = None
             if len(self.loads) > MAX_LOADS:
                 raise Unsupported("too many reads for one kernel")
@@ -159,7 +159,7 @@ class Expression:
 
     value: Value
     args: tuple[Expression | Scalar | None, ...] = ()
-    load: Load | None = None
+    load: MovedRead | None = None
     under: tuple[Within, ...] = ()
 
     def is_zero_outside(self, found: Sequence[Within]) -> bool:
@@ -195,7 +195,7 @@ class Tiling:
     """How programs walk the iteration space: rows over its first dimensions, columns over the
     rest."""
 
-    sizes: Sizes
+    sizes: DimSizes
     split: int
     """The first dimension that belongs to the columns."""
 
@@ -244,7 +244,7 @@ class Writer:
             return self.define(item.value.hint or item.value.op, where)
         return self.define(item.value.hint or item.value.op, str(RENDER[item.value.op](*args)))
 
-    def _load(self, load: Load, value: Value) -> str:
+    def _load(self, load: MovedRead, value: Value) -> str:
         tensor = load.tensor
         name, dtype = tensor.operand.name, tensor.operand.dtype
         if tensor.is_strided:
@@ -302,7 +302,7 @@ class Writer:
         tests = [f"({test})" for test in tests] if len(tests) > 1 else tests
         return self.define("inside", " & ".join(tests))
 
-    def index(self, index: Affine) -> str:
+    def index(self, index: IndexSum) -> str:
         """The sum as source; neighbors that are enumerated together are one term."""
         index = affine.recombine(index)
         terms = list[tuple[str, int]]()
@@ -352,8 +352,8 @@ class Writer:
             text = f"{atom(text)} % {span}"
         return text if text == variable else self.define("at", text)
 
-    def _atom(self, item: Atom) -> str:
-        assert isinstance(item.of, Affine)
+    def _atom(self, item: IndexTerm) -> str:
+        assert isinstance(item.of, IndexSum)
         text = self.index(item.of)
         if item.kind == "mod" and item.of.range[1] < 2 * item.by:
             whole = self.define("at", text)

@@ -83,16 +83,19 @@ def region_of(graph: Graph, out: fx.Node) -> MovedRegion | None:
         if not any(user in inside for user in users) or len(inside) >= MAX_NODES:
             continue
         alone = not graph.is_output(node) and all(user in own for user in users)
-        if op_name(node) in operations.SPLITS:
-            joins = alone or not graph.gradients  # autograd joins the gradients of parts in one go
-        elif operations.is_part(node):
-            joins = node.args[0] is not None and _may_open(graph, node, inside)
-        else:
-            joins = _fits(graph, node) and (alone or _is_free(node))
-        if joins:
+        if _joins(graph, node, inside, alone):
             inside.add(node)
             own |= {node} if alone else set()
     return _without_loose_parts(graph, out, inside, own)
+
+
+def _joins(graph: Graph, node: fx.Node, inside: set[fx.Node], alone: bool) -> bool:
+    """``alone``: nobody outside needs the node."""
+    if op_name(node) in operations.SPLITS:
+        return alone or not graph.gradients  # autograd joins the gradients of parts in one go
+    if operations.is_part(node):
+        return _may_open(graph, node, inside)
+    return _fits(graph, node) and (alone or _is_free(node))
 
 
 def _may_open(graph: Graph, node: fx.Node, inside: set[fx.Node]) -> bool:
@@ -300,14 +303,14 @@ def matches(graph: Graph) -> list[Match]:
         if region is None or not moves_much(graph, region):
             continue
         match = match_of(graph, region)
-        if match is not None:
+        if match is not None:  # also one that saves nothing: with another batch it may
             found.append(match)
-            taken.update(region.nodes)
+            taken.update(region.nodes if match.benefit else ())
     return found[::-1]
 
 
 def match_of(graph: Graph, region: MovedRegion) -> Match | None:
-    """None where no kernel can be made, or none would be faster."""
+    """None where no kernel can be made."""
     value = region.out.meta["val"]
     if value.dtype not in FLOATS:
         return None
@@ -315,14 +318,13 @@ def match_of(graph: Graph, region: MovedRegion) -> Match | None:
         planned = plan(graph, region, "moved")
     except Unsupported:
         return None
-    saved = _benefit(graph, planned)
-    if not saved or _place(graph, region) is None:
+    if _place(graph, region) is None:
         return None
     return Match(
         nodes=region.own,
         label=graph.label(*region.own),
         summary=f"{_words(region)} in one pass",
-        benefit=saved,
+        benefit=_benefit(graph, planned),
         plain=False,
         differentiable=True,
         data={"out": region.out.name, "parameters": parameters(planned)},

@@ -15,13 +15,13 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.core.ir import Value, apply, moved
 from kernel_lsp.rewrite.codegen.core.moves import (
     Axis,
+    DimSizes,
     Expand,
     Join,
     Permute,
     Reshape,
     Roll,
-    Sizes,
-    Window,
+    StridedWindow,
 )
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, Unsupported, op_name
@@ -93,7 +93,7 @@ def moved_value(node: fx.Node, get: GetValue) -> Value:
     return BUILDERS[name_of(node)](node, get)
 
 
-def expanded(value: Value, source: Sizes, target: Sizes) -> Value:
+def expanded(value: Value, source: DimSizes, target: DimSizes) -> Value:
     """The value of that shape, broadcast to another."""
     return moved(value, Expand(source, target))
 
@@ -102,13 +102,13 @@ def expanded(value: Value, source: Sizes, target: Sizes) -> Value:
 
 
 def _window(
-    value: Value, source: Sizes, target: Sizes, axes: dict[int, Axis], fill: float = 0.0
+    value: Value, source: DimSizes, target: DimSizes, axes: dict[int, Axis], fill: float = 0.0
 ) -> Value:
     every = tuple(axes.get(dim, Axis()) for dim in range(len(source)))
-    return moved(value, Window(source, target, every), fill)
+    return moved(value, StridedWindow(source, target, every), fill)
 
 
-def _base(node: fx.Node, get: GetValue) -> tuple[Value, Sizes, Sizes]:
+def _base(node: fx.Node, get: GetValue) -> tuple[Value, DimSizes, DimSizes]:
     """Value and shape of the tensor that is moved, and the shape of the result."""
     (base,) = sources(node)
     return get(base), shape_of(base), shape_of(node)
@@ -131,7 +131,7 @@ def _narrow(node: fx.Node, get: GetValue) -> Value:
     return _window(value, source, target, {dim: Axis(start)})
 
 
-def _taken(value: Value, source: Sizes, target: Sizes, dim: int, start: int) -> Value:
+def _taken(value: Value, source: DimSizes, target: DimSizes, dim: int, start: int) -> Value:
     """One index of a dimension, which goes."""
     one = (*source[:dim], 1, *source[dim + 1 :])
     return moved(_window(value, source, one, {dim: Axis(start)}), Reshape(one, target))
@@ -247,7 +247,7 @@ def _join(node: fx.Node, get: GetValue) -> Value:
     if len(parts) != len(node.args[0]):
         raise Unsupported("parts that are no tensors")
     dim = int(argument(node, "dim", 0)) % len(target)
-    values, shapes = list[Value](), list[Sizes]()
+    values, shapes = list[Value](), list[DimSizes]()
     for part in parts:
         shape = shape_of(part)
         if 0 in shape:
@@ -261,7 +261,7 @@ def _join(node: fx.Node, get: GetValue) -> Value:
     return joined(values, shapes, dim)
 
 
-def joined(values: Sequence[Value], shapes: Sequence[Sizes], dim: int) -> Value:
+def joined(values: Sequence[Value], shapes: Sequence[DimSizes], dim: int) -> Value:
     """The values behind one another."""
     if len(values) == 1:
         return values[0]

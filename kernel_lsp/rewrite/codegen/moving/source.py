@@ -2,7 +2,7 @@
 
 A program takes a tile of rows and columns. Columns are the last dimensions as far as everything
 that is read walks them as one, rows the others: quotients and remainders are taken of rows and of
-columns apart, never of each element. Sizes behind dimension 0 are written into the source, which
+columns apart, never of each element. DimSizes behind dimension 0 are written into the source, which
 says which in ``sizes``."""
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from itertools import pairwise
 from typing import Any
 
 from kernel_lsp.rewrite.codegen.core import affine, source
-from kernel_lsp.rewrite.codegen.core.affine import Affine
+from kernel_lsp.rewrite.codegen.core.affine import IndexSum
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value
-from kernel_lsp.rewrite.codegen.core.moves import Sizes
+from kernel_lsp.rewrite.codegen.core.moves import DimSizes
 from kernel_lsp.rewrite.codegen.moving.evaluate import (
     Expression,
-    Load,
+    MovedRead,
     MovedTensor,
-    Plan,
+    ReadPlan,
     Tiling,
     Writer,
 )
@@ -36,7 +36,7 @@ MAX_IDLE = 1.25
 """Columns of a tile over those that are there, where a wider tile is chosen."""
 FEW = 8
 """Elements that may lie apart, next to others that are neighbors: channels of an image."""
-BATCH = re.compile(r"Atom\(kind='dim', of=0, by=\d+\)")
+BATCH = re.compile(r"IndexTerm\(kind='dim', of=0, by=\d+\)")
 RESERVED = ("row_mask", "col_mask", "n_rows", "wide", "grid")
 
 
@@ -57,7 +57,7 @@ class MovedJob:
 
     name: str
     doc: str
-    shape: Sizes
+    shape: DimSizes
     outputs: tuple[MovedOutput, ...]
     tensors: tuple[MovedTensor, ...]
     """Everything that can be read."""
@@ -69,7 +69,7 @@ class PlannedKernel:
 
     job: MovedJob
     results: tuple[Expression, ...]
-    loads: tuple[Load, ...]
+    loads: tuple[MovedRead, ...]
     tiling: Tiling
     is_turned: bool
     """Something is contiguous along the rows: tiles are square."""
@@ -116,7 +116,7 @@ def plan_kernel(job: MovedJob) -> PlannedKernel:
     """Raises Unsupported where no tile reads its elements along memory."""
     if not job.shape or 0 in job.shape:
         raise Unsupported("no elements, or no dimensions")
-    plan = Plan({tensor.operand: tensor for tensor in job.tensors})
+    plan = ReadPlan({tensor.operand: tensor for tensor in job.tensors})
     place = tuple(affine.coordinate(dim, size) for dim, size in enumerate(job.shape))
     results = list[Expression]()
     for output in job.outputs:
@@ -133,7 +133,9 @@ def plan_kernel(job: MovedJob) -> PlannedKernel:
     )
 
 
-def _tiling(sizes: Sizes, loads: Sequence[Load], indices: Sequence[Affine]) -> tuple[Tiling, bool]:
+def _tiling(
+    sizes: DimSizes, loads: Sequence[MovedRead], indices: Sequence[IndexSum]
+) -> tuple[Tiling, bool]:
     """The widest columns of which everything is read along memory."""
     splits = _splits(sizes, indices)
     for split in reversed(splits):
@@ -144,7 +146,7 @@ def _tiling(sizes: Sizes, loads: Sequence[Load], indices: Sequence[Affine]) -> t
     raise Unsupported("neighbors in memory that no tile reads as neighbors")
 
 
-def _indices(plan: Plan) -> Iterable[Affine]:
+def _indices(plan: ReadPlan) -> Iterable[IndexSum]:
     """Every sum that the kernel takes of coordinates."""
     for load in plan.loads:
         yield from affine.parts(_addresses(load))
@@ -153,13 +155,13 @@ def _indices(plan: Plan) -> Iterable[Affine]:
         yield from affine.parts(condition.index for condition in expression.under)
 
 
-def _addresses(load: Load) -> list[Affine]:
+def _addresses(load: MovedRead) -> list[IndexSum]:
     if load.tensor.is_strided:
         return list(load.at)
     return [affine.linear(load.at, affine.strides(load.tensor.shape))]
 
 
-def _splits(sizes: Sizes, indices: Sequence[Affine]) -> list[int]:
+def _splits(sizes: DimSizes, indices: Sequence[IndexSum]) -> list[int]:
     """Where columns can begin, from the last place on: with all that is walked as one, and with
     more where they are short; never with dimension 0, if there are others."""
     found = [_factors(index) for index in indices]
@@ -174,11 +176,11 @@ def _splits(sizes: Sizes, indices: Sequence[Affine]) -> list[int]:
     return splits if splits and splits[-1] == split else [*splits, split]
 
 
-def _factors(index: Affine) -> dict[int, int]:
+def _factors(index: IndexSum) -> dict[int, int]:
     return {item.of: factor for item, factor in index.terms if isinstance(item.of, int)}
 
 
-def _walks_as_one(found: Sequence[dict[int, int]], split: int, sizes: Sizes) -> bool:
+def _walks_as_one(found: Sequence[dict[int, int]], split: int, sizes: DimSizes) -> bool:
     """All of the dimensions from the split on, and the one before them."""
     if sizes[split - 1] == 1:
         return True
@@ -193,7 +195,7 @@ def _walks_as_one(found: Sequence[dict[int, int]], split: int, sizes: Sizes) -> 
     )
 
 
-def _is_turned(load: Load, tiling: Tiling) -> bool | None:
+def _is_turned(load: MovedRead, tiling: Tiling) -> bool | None:
     """Whether neighbors in the tensor are rows of a tile; None where they are neither rows nor
     columns."""
     steps = load.tensor.steps
@@ -276,7 +278,7 @@ def _kernel(planned: PlannedKernel) -> str:
     return source.kernel_text(f"_{job.name}_kernel", header, doc, lines)
 
 
-def _words(shape: Sizes) -> str:
+def _words(shape: DimSizes) -> str:
     return f"({', '.join(['n', *map(str, shape[1:])])}{',' if len(shape) == 1 else ''})"
 
 
