@@ -19,16 +19,20 @@ from kernel_lsp.agents.secret_values import (
     is_password,
     is_real_assignment,
     is_shaped,
+    is_typographic,
     is_written_out,
     no_placeholder,
+    of_an_address,
     person,
     query,
     random_hex,
     random_label,
     random_run,
+    random_word,
 )
 
 _END = r"(?![A-Za-z0-9])"
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PEM = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY[A-Z ]{0,40}-----"
     # No second beginning inside, or each of many beginnings is read on for 20,000 characters (7 s
@@ -53,8 +57,18 @@ _PREFIXED = re.compile(
     r"|AGE-SECRET-KEY-1[A-Z0-9]{30,}|[0-9a-f]{32}-us\d{1,2}|oy2[a-z0-9]{43}"
     r"|\d{8,10}:A[\w-]{33,35}"  # bots of Telegram
     r"|[MNO][\w-]{22,26}\.[\w-]{6}\.[\w-]{27,40}"  # and of Discord
+    r"|\d{15,16}\|[\w-]{27}|[\w~.]{3}\dQ~[\w~.-]{31,34}"  # applications of Facebook, of Azure
+    r"|(?:amzn\.mws\.|sdk-|mob-|access-(?:sandbox|development|production)-)"
+    + _UUID
+    + r"|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}|[0-9a-f]{32}NRAL"
+    r"|sha256~[\w-]{43}|(?:rzp_(?:live|test)|sm_pat)_[A-Za-z0-9]{14,}|sk-lm-\w{8}:\w{20}|(?:pat|sat)\.[\w-]{22}\.[0-9a-f]{24}\.\w{20}"
     r")" + _END
 )
+_CRYPT = re.compile(
+    r"(?<![\w$])\$(?:1|2[abxy]?|5|6|7|g?y|apr1|argon2(?:i|d|id)|scrypt|pbkdf2[\w-]{0,16})"
+    r"\$[\w./+=,$-]{20,300}+"
+)
+"""Hashes of passwords, as crypt writes them: what they hide can be tried out."""
 _WEBHOOK = re.compile(
     r"(?i:hooks\.slack\.com/(?:services|workflows|triggers)"
     r"|discord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks|webhook\.office\.com/webhookb2|logic\.azure\.com"
@@ -92,7 +106,10 @@ _NAME = (
     r"|(?:auth|access|api|bearer|refresh|session|bot|id|jwt)[_.-]?token)[sS]?"
 )
 _WEAK_NAME = (
-    r"(?:(?i:pwd|webhook(?:_url)?|token|auth|key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w))"
+    r"(?:(?i:pwd|webhook(?:_url)?|token|auth|key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w|creds?)"
+    # `dbpass`, `rootpw`, but no word that ends so
+    r"|(?<![A-Za-z])(?!(?i:by|com|encom|sur|tres|over|under|multi|forward|fast)pass)(?i:[a-z]{2,8}(?:pass|pw|psk))"
+    r"(?![A-Za-z]))"
 )
 _EQUALS = r"[\"']?+\]?+\s{0,8}+(?::\s{0,8}+str\s{0,8}+)?[:=]=?+\s{0,8}+"
 _GIVEN = (
@@ -117,7 +134,7 @@ _CALLED = (
     f"(?:(?P<strong>{_NAME}"
     + r"|(?i:(?:hmac|salt|license|deploy|consumer|cipher|crypt|ssh|tls|ssl)[_.-]?key"
     r"|(?:app|admin|root|db|vault|auth|wifi|pre_?shared|wpa)[_.-]?key"
-    r"|(?<=[a-z\d][_.-])token|authorization|passcode|requirepass|identified\s{1,4}by"
+    r"|(?<=[a-z\d][_.-])token|authorization|passcode|securestring|requirepass|masterauth|snmp-server\s{1,4}community|identified\s{1,4}by"
     r"|passwor[dt]|kennwort|mot[ _]de[ _]passe|contrase(?:ñ|n)a|clave|senha|palavra-passe|parola"
     r"|wachtwoord|l(?:ö|o)senord|has(?:ł|l)o|(?:ş|s)ifre|пароль|密码|密碼|口令|パスワード|비밀번호"
     r"|(?<=[_.-])(?:pass|pw|pwd|psk)|(?<=[a-z])(?:P(?:wd|assword|assphrase)|Token)))"
@@ -132,6 +149,18 @@ _IN_STATEMENT = re.compile(
     _CALLED + _CLOSED + r"[^\n\"'`\\]{0,60}+(?:\n[^\n\"'`\\]{0,30}+)?" + _LITERAL
 )
 """The first text behind a name, whatever joins them: `SecretStr("…")`, `PASSWORD '…'`."""
+_SAID = re.compile(
+    _CALLED
+    + _CLOSED
+    + r"(?:[^\S\n][A-Za-z][\w'/-]{0,15}){1,6}(?P<by>[^\S\n]?[:=]|[^\S\n](?i:is|was|are))"
+    r"[^\S\n]{1,4}[\"'`]?(?P<secret>[^\s\"'`<>,;|\\]{6,256}+)"
+)
+"""In a sentence: `the passphrase of the lab: …`."""
+_TRIPLE = re.compile(
+    r"(?i:connect|login|sign_?in|auth\w{0,16}|credentials?)\w{0,16}\(\s{0,8}"
+    r"(?:[\"'][^\"'\n]{0,100}[\"']\s{0,4},\s{0,8}){2}[\"'](?P<secret>[^\s\"'\\]{6,256})[\"']"
+)
+"""`connect("machine", "user", "…")`."""
 _AFTER_ANOTHER = re.compile(
     _CALLED
     + _CLOSED
@@ -163,7 +192,7 @@ _PIPED = re.compile(
 _OPTION = re.compile(
     r"(?:\b(?:login|redis-cli|ldap\w{1,12}|smbclient|mongo(?:sh|dump)?|7z|zip|keytool)\b"
     r"[^\n\"']{0,100}?\s-(?:p|a|w|P|pass)|-pass(?:in|out)?\s{1,4}pass:|--passphrase"
-    r"|\bnet\s{1,4}use\s[^\n]{1,80}?/user:\S{1,60}|thin:[\w.$]{1,64}/)"
+    r"|\bopenssl\s[^\n\"']{1,80}?\s-k|\bnet\s{1,4}use\s[^\n]{1,80}?/user:\S{1,60}|thin:[\w.$]{1,64}/)"
     r"\s{0,4}+[\"']?+(?P<secret>[^\s\"'@|<>]{6,256}+)"
 )
 """Options of programs that take a password, and Oracle's addresses."""
@@ -172,7 +201,7 @@ _PGPASS = re.compile(
     r"(?P<secret>[^\s:\"']{6,256}+)"
 )
 _USER_AND = re.compile(
-    r"(?i:log ?in|sign in|user(?:name)?|credentials?|account)[^\n\"'/]{1,40}?[^\S\n]/[^\S\n]"
+    r"(?i:log ?in|sign in|user(?:name)?|credentials?|creds|account)[^\n\"'/]{1,40}?[^\S\n]/[^\S\n]"
     r"(?P<secret>[^\s\"'`<>,;|]{6,256}+)"
 )
 _AUTHS = re.compile(
@@ -186,9 +215,20 @@ _MNEMONIC = re.compile(
 """Words from which a wallet's key is made again."""
 _LABELED = re.compile(
     r"(?<![\w./-])[A-Za-z][A-Za-z0-9]{1,15}(?:[-_.][A-Za-z0-9]{1,12}){0,3}[-_.]"
-    r"(?P<secret>[A-Za-z0-9_-]{24,})" + _END
+    r"(?P<secret>[A-Za-z0-9_-]{20,})" + _END
 )
 """As services of these days hand out: a mark, then random text."""
+_WORD = re.compile(
+    r"(?<![\w+/.=&?%:~@#-])(?<!:[\"'])(?P<secret>[A-Za-z0-9]{20,39})(?![\w+/.(\[@~-])"
+)
+_TYPED = re.compile(
+    r"(?:(?P<q>[\"'`])|(?<![^\s,:])(?<!::))(?P<secret>[A-Za-z0-9_-][A-Za-z0-9!@#$^&*?~+=%_.-]{7,39})"
+    r"(?(q)(?P=q)|(?![^\s,]))"
+)
+_IN_PATH = re.compile(
+    r"https?://[\w.-]{1,100}(?:/[\w.~-]{1,24}){0,4}/(?P<secret>[A-Za-z0-9_-]{30,64})(?![\w./-])"
+)
+"""A key as the last part of an address, which whoever has it may use."""
 _HEX = re.compile(r"(?<![A-Za-z0-9_])[0-9a-fA-F]{32,}" + _END)
 _RUN = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{LONG},}}={{0,2}}")
 _HOME = re.compile(
@@ -209,7 +249,8 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_WEBHOOK, no_placeholder),
     (_MATTERMOST, random_hex),
     (_PREFIXED, always),
-    (_IN_ADDRESS, always),
+    (_CRYPT, always),
+    (_IN_ADDRESS, of_an_address),
     (_IN_QUERY, query),
     (_BEARER, always),
     (_BASIC, holds_a_pair),
@@ -228,9 +269,14 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_IN_STATEMENT, is_password),
     (_AFTER_ANOTHER, is_password),
     (_BARE, is_given_bare),
+    (_SAID, is_given_bare),
+    (_TRIPLE, is_shaped),
     (_MNEMONIC, always),
     (_LABELED, random_label),
     (_HEX, random_hex),
+    (_WORD, random_word),
+    (_IN_PATH, random_word),
+    (_TYPED, is_typographic),
     (_RUN, random_run),
     (_EMAIL, person),
     (_HOME, always),

@@ -18,13 +18,18 @@ RANDOM = 0.2
 """From which share of neighbors where a word cannot go on (aB, a1, 1a) a run counts as random.
 Measured: of 100,000 runs of 40 letters of base64 1 in 2,000 has less; of 2,037 names of 40 letters
 in torch and transformers 20 have more; those are hidden for nothing, and come back."""
+LETTERS_PER_WORD = 3.4
+"""Of random text of 20 to 39 letters and digits 99 in 100 have fewer, by humps of capitals: 2.1
+on average. `Wav2Vec2SamePadLayer` has 3.6."""
 NOBODY = frozenset(
     ["git", "hg", "user", "noreply", "no-reply", "name", "you", "username", "someone"]
 )
 SHORTEST = 6
 SHORTEST_RANDOM = 8
 """A shorter part of a name (`layer2_conv3_w1`) has digits without being random."""
+STAND_INS = frozenset(["password", "passwd", "pass", "pwd", "secret", "token", "key", "pw"])
 SIGNS = frozenset("!@#$^&*?~+=%")
+STRONG_SIGNS = frozenset("!@#$^&*?%")
 LINE_CHARS = 300
 """Of a line before a name: whether that stands in a comment or a string."""
 
@@ -32,12 +37,15 @@ Holds: TypeAlias = Callable[[str, "re.Match[str]"], bool]
 """Whether what a pattern has found, which may be a part of its match, is to be hidden."""
 
 _PLACEHOLDER = re.compile(
-    r"(?i)<[\w -]*+>|\$[({]|[{(]|%[({sd]|%\w++%|\*{3}|\*\w++\*|\.{1,3}(?:/|$|\w)|__|-{1,2}[a-z]|xx"
+    r"(?i)<[\w -]*+>|\$[({]|[{(]|%[({sd]|%\w++%|\*{3}|\*\w++\*|\.{1,3}(?:/|$|\w)|__|xx"
+    r"|-{1,2}[a-z][\w-]*+(?:=|$)"
     r"|\[[^\s\[\]]*+\]|[\w .-]*+(?:%[sdrif]\b|\{\w*+\}$)|(?:your|my)[-_ ]|change|example"
     r"|placeholder|dummy|insert|none\b|null\b|todo|fake|redacted"
 )
 _VARIABLE = re.compile(r"\$[A-Za-z_]\w*+")
-_TYPE = re.compile(r"(?:torch\.|tl\.|np\.|jnp\.)?(?:u?int|b?float|complex|bytes|str|e\dm)\d\w*+")
+_TYPE = re.compile(
+    r"(?:torch\.|tl\.|np\.|jnp\.)?(?:u?int|b?float|complex|bytes|str|e\dm|sha|md)\d\w*+"
+)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*+(?:\.\w*+)*+")
 _KEYWORD = re.compile(r"[A-Za-z_]\w*+=")
 _CALL = re.compile(r"[A-Za-z_][\w.]*+[(\[]")
@@ -47,15 +55,49 @@ _SHELL = re.compile(r"[\s>-]{0,40}+(?:(?:export|set|ENV|env|ARG|-e)\s{1,4}+)?[\w
 _WORDS = re.compile(r"(?:(?:[A-Za-z]++\d{0,2}|v?\d{1,3})[-_. ])*+[A-Za-z]*?[-_.]?v?\d{0,2}")
 _NUMBERS_OR_PATH = re.compile(r"\w*+[/.:\\]\S*|[\d.:-]+")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+[uUlL]*")
+_OF_A_PUBLIC_KEY = re.compile(r"(?i:public[-_ .]?(?:key[-_ .]?)?)$")
 _HASH = re.compile(
     r"(?i:(?<![a-z])(?:sha\d{0,3}|md5|blake\w{0,4}|commit|rev|revision|digest|checksum|hash|etag"
     r"|integrity|fingerprint|tree|blob|layer|version|(?<!session_)id))"
     r"[\"']?\]?\s{0,2}[:=/-]?\s{0,2}[\"']?$"
 )
 """Before a run of digits: it says which content or thing is meant, as everybody may know."""
+_CONTENT = re.compile(
+    r"(?i:(?<![a-z])(?:sha_?\d{0,3}|md5|hash|(?:hex)?digest|checksum|commit|checkout|revision|revert"
+    r"|merge|etag|if-none-match|integrity|fingerprint|thumbprint|recv-keys|git|github|subproject|resolved|[gu]uid|h1:|container|image|content"
+    r"|(?:snapshots|blob|tree|files)/|public[-_ ]?key\w*|publickey\w*|certificate-authority|kid|dkim\d?"
+    r"|ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-[a-z0-9-]{1,40})s?(?![a-z])|sum\s-c|Mon Sep 17)"
+    r"|(?:Thumbprint|Fingerprint|Digest|Checksum|Hash|Commit|Revision)(?![a-z])"
+)
+"""On a line that names no secret: its long runs say which content is meant, or are public keys."""
+_SENSITIVE = re.compile(
+    r"(?i:passw|passphrase|secret|token|credential|bearer|authorization|private"
+    r"|(?:api|access|auth|signing|encryption)[-_ ]?key|login|hmac)"
+)
+_MEDIA = re.compile(r"iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBERi0|PHN2Zy|AAAA[BC]3NzaC1|AAAAE2VjZHNh")
+"""How pictures, documents and public keys begin in base64."""
+_DATA = re.compile(r"(?:data:[\w/.+;=-]{0,80}|;)base64,$")
+_FILE = re.compile(r"(?:-\w{1,8})?\.[a-z]{1,8}\b(?!\()")
+"""What goes on so was the name of a file: compilers' caches call their files by hashes."""
+_HUMP = re.compile(r"[A-Z]?[a-z]++|[A-Z]++(?![a-z])")
+_EXPRESSION = re.compile(
+    r"[-+]?(?:[A-Za-z_][\w.]*+|[\d.]++)(?:[-+*%&=?!~^]{1,3}(?:[A-Za-z_][\w.]*+|[\d.]++))*+[*&]{0,2}"
+    r"|[\w./:-]++@[\w.-]++,?"
+)
+_CONSTANT = re.compile(r"_?[A-Z][A-Z_]*+\d*+(?:_\d+)?")
+_DOTTED = re.compile(r"(?:[a-z_][a-z_\d]*+\.){2,}+[A-Za-z_]\w*+")
+_BEGIN = "-----BEGIN "
+_PUBLIC = re.compile(
+    r"(?:TRUSTED )?(?:CERTIFICATE|(?:RSA |EC |DSA |PGP )?PUBLIC KEY|PGP SIGNATURE|PGP MESSAGE|X509)"
+)
+BLOCK_CHARS = 8000
+"""Before a run of base64: how far back the beginning of its certificate is looked for."""
 _HEX_PART = re.compile(r"(?<![A-Za-z0-9])[0-9a-fA-F]{32,}(?![A-Za-z0-9])")
-_INTEGRITY = re.compile(r"sha\d{3}-|_{0,2}Z[NKLTd]?\w")
-"""How hashes of packages and the names that a C++ compiler makes begin."""
+_INTEGRITY = re.compile(
+    r"sha\d{3}-|_{0,2}Z[NKLTd]?\w|(?:bc1[qp]|age1)[a-z0-9]{38,}$|baf[yk][a-z2-7]{50,}$|Qm\w{43,44}$"
+)
+"""How hashes of packages, the names that a C++ compiler makes, and public addresses begin."""
 
 
 def always(secret: str, match: re.Match[str]) -> bool:
@@ -66,8 +108,10 @@ def always(secret: str, match: re.Match[str]) -> bool:
 def no_placeholder(secret: str, match: re.Match[str]) -> bool:
     """Neither `"YOUR_PASSWORD"`, `"${PASSWORD}"` and `"<password>"`, nor a sentence."""
     edges = secret[:1].isspace() or secret[-1:].isspace()
+    named = match.string[max(0, match.start() - 12) : match.start()]
     return (
         len(secret) >= SHORTEST
+        and not _OF_A_PUBLIC_KEY.search(named)
         and not _PLACEHOLDER.match(secret)
         and (not _VARIABLE.match(secret) or looks_random(secret))
         and secret.count(" ") < 4
@@ -100,6 +144,7 @@ def is_shaped(secret: str, match: re.Match[str]) -> bool:
     return (
         no_placeholder(secret, match)
         and not _PLACE.match(secret)
+        and not _DOTTED.fullmatch(secret)
         and (not _FOLDERS.match(secret) or looks_random(secret))
         and (_like_password(secret) or _has_many_humps(secret))
     )
@@ -123,8 +168,10 @@ def _like_password(secret: str) -> bool:
 
 
 def _has_many_humps(secret: str) -> bool:
-    """Base64 that happens to have no digit."""
-    return len(secret) >= 12 and secret.isalpha() and _count_breaks(secret) >= len(secret) / 4
+    """Random letters without a digit."""
+    if len(secret) < 12 or not secret.isalpha():
+        return False
+    return 0 < _count_letters_per_word(secret) <= 2.5 or _count_breaks(secret) >= len(secret) / 4
 
 
 def looks_random(secret: str) -> bool:
@@ -144,7 +191,7 @@ def query(secret: str, match: re.Match[str]) -> bool:
 
 def is_written_out(secret: str, match: re.Match[str]) -> bool:
     """Without quotes: in a comment, a string, a line of a shell or of YAML, but no expression."""
-    if _names_a_placeholder(secret):
+    if _names_a_placeholder(secret) or not no_placeholder(secret, match):
         return False
     mixed = any(c.isdigit() for c in secret) and any(c.isalpha() for c in secret)
     if not mixed and not any(c in SIGNS for c in secret):
@@ -166,11 +213,13 @@ def is_written_out(secret: str, match: re.Match[str]) -> bool:
 def is_given_bare(secret: str, match: re.Match[str]) -> bool:
     """Without quotes, whatever the syntax: no name of a program has its letters and digits so
     mixed, and behind a strong name no word has such signs."""
-    if _names_a_placeholder(secret):
+    if _names_a_placeholder(secret.rstrip(").")) or secret.startswith(":"):
         return False
     if not _like_password(secret) and not (match["strong"] and _has_many_humps(secret)):
         return False
-    is_keyword = match["by"].startswith(",") and _KEYWORD.match(secret)
+    is_keyword = match["by"].startswith(",") and (
+        _KEYWORD.match(secret) or _CONSTANT.fullmatch(secret.rstrip(")"))
+    )
     if _CALL.match(secret) or is_keyword or not no_placeholder(secret, match):
         return False
     if looks_random(secret):
@@ -178,7 +227,8 @@ def is_given_bare(secret: str, match: re.Match[str]) -> bool:
     if match["strong"] is None:
         return False
     if match["by"].isspace():
-        return len(secret) >= SHORTEST_RANDOM and not _IDENTIFIER.fullmatch(secret)
+        word = secret.rstrip("?.,:=")
+        return len(secret) >= SHORTEST_RANDOM and not _IDENTIFIER.fullmatch(word)
     return not _assigns_a_name(secret, match["by"])
 
 
@@ -191,25 +241,60 @@ def holds_a_pair(secret: str, match: re.Match[str]) -> bool:
     return ":" in pair and pair.isprintable()
 
 
+def of_an_address(secret: str, match: re.Match[str]) -> bool:
+    """Between user and machine; not what stands for itself: `user:password@`, `guest:guest@`."""
+    user = match.string[match.start() : match.end()].partition(":")[0]
+    stands_for_itself = secret.lower() in {*STAND_INS, user.lower()}
+    return not stands_for_itself and not _PLACEHOLDER.match(secret)
+
+
 def random_hex(run: str, match: re.Match[str]) -> bool:
     """Whether a run of hexadecimal digits looks drawn rather than written, and its text does not
     say what it is."""
-    if _says_which(match):
+    if _says_which(match) or _is_of_public_content(run, match):
         return False
-    return any(c.isdigit() for c in run) and any(c.isalpha() for c in run) and len(set(run)) >= 8
+    letters = {c for c in run if c.isalpha()}
+    return any(c.isdigit() for c in run) and len(letters) > 1 and len(set(run)) >= 8
 
 
 def random_label(run: str, match: re.Match[str]) -> bool:
     """Behind the mark of a service, which may be shorter than random text that has none."""
-    return not _says_which(match) and is_random(run, share=0.25, kinds=10)
+    text = match.string[max(0, match.end() - 36) : match.end()]
+    is_known = _says_which(match) or _is_in_a_public_block(match.string, match.start())
+    if is_known or _UUID.fullmatch(text):
+        return False
+    return is_random(run, share=0.25, kinds=10)
 
 
 def random_run(run: str, match: re.Match[str]) -> bool:
     """``random_hex`` has judged the hexadecimal parts of a path."""
-    if _INTEGRITY.match(run) or _says_which(match):
+    if _INTEGRITY.match(run) or _says_which(match) or _is_of_public_content(run, match):
+        return False
+    if _NUMBER.fullmatch(run) and match.string[match.start() - 1 : match.start()] not in ("'", '"'):
         return False
     rest = _HEX_PART.sub("", run)
     return is_random(rest) and (rest == run or len(rest) >= LONG)
+
+
+def is_typographic(secret: str, match: re.Match[str]) -> bool:
+    """Capital and small letters, digits and signs in one word, as only passwords have them."""
+    word = secret.rstrip("?")
+    kinds = (str.islower, str.isupper, str.isdigit, STRONG_SIGNS.__contains__)
+    if not all(any(map(kind, word)) for kind in kinds) or not no_placeholder(secret, match):
+        return False
+    return match["q"] is not None or not _EXPRESSION.fullmatch(word)
+
+
+def random_word(run: str, match: re.Match[str]) -> bool:
+    """A text of its own, shorter than random text within others may be: all kinds of letters, and
+    changing more often than in a name."""
+    kinds = (str.islower, str.isupper, str.isdigit)
+    if not all(any(map(kind, run)) for kind in kinds) or sum(map(str.isdigit, run)) < 2:
+        return False
+    is_known = _says_which(match) or _is_in_a_public_block(match.string, match.start())
+    if is_known or _NUMBER.fullmatch(run):
+        return False
+    return is_random(run, kinds=12)
 
 
 def is_random(run: str, *, share: float = RANDOM, kinds: int = 16) -> bool:
@@ -217,6 +302,10 @@ def is_random(run: str, *, share: float = RANDOM, kinds: int = 16) -> bool:
     CamelCase included; and it is not made of short parts, as names of kernels are."""
     parts = re.split(r"[-_/]", run)
     if len(parts) > 3 and max(map(len, parts)) < 16:
+        return False
+    if len(parts) > 8 and len(run) < 10 * len(parts) and run.islower():
+        return False
+    if _count_letters_per_word(run) > LETTERS_PER_WORD:
         return False
     pairs = sum(x.isalnum() and y.isalnum() for x, y in pairwise(run))
     return _count_breaks(run) >= share * pairs and len(set(run)) >= kinds
@@ -252,6 +341,36 @@ def _ends_there(match: re.Match[str]) -> bool:
 
 def _says_which(match: re.Match[str]) -> bool:
     return bool(_HASH.search(match.string[max(0, match.start() - 32) : match.start()]))
+
+
+def _is_of_public_content(run: str, match: re.Match[str]) -> bool:
+    """Whether all may know it: a picture, a public key, a certificate, a file of a cache, or which
+    commit or content is meant."""
+    text, start, end = match.string, match.start(), match.end()
+    if _MEDIA.match(run) or _DATA.search(text[max(0, start - 100) : start]):
+        return True
+    if "/" in text[max(0, start - 1) : end] and _FILE.match(text, end):
+        return True
+    before = text[max(0, start - LINE_CHARS) : start].rpartition("\n")[2]
+    after = text[end : end + LINE_CHARS].partition("\n")[0]
+    if _CONTENT.search(before + " " + after) and not _SENSITIVE.search(before + " " + after):
+        return True
+    return _is_in_a_public_block(text, start)
+
+
+def _is_in_a_public_block(text: str, at: int) -> bool:
+    begun = text.rfind(_BEGIN, max(0, at - BLOCK_CHARS), at)
+    if begun < 0 or text.find("-----END ", begun, at) >= 0:
+        return False
+    return _PUBLIC.match(text, begun + len(_BEGIN)) is not None
+
+
+def _count_letters_per_word(run: str) -> float:
+    """As CamelCase is read; 0 where all letters are of one case."""
+    if run.islower() or run.isupper():
+        return 0.0
+    words = _HUMP.findall(run)
+    return sum(map(len, words)) / max(1, len(words))
 
 
 def _count_breaks(run: str) -> int:

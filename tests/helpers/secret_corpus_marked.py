@@ -51,7 +51,9 @@ def read(name: str, seed: int = 0) -> list[MarkedSample]:
             style = line[3:]
         elif line:
             draw = random.Random(f"{name} {seed} {len(found)}")
-            text = re.sub("‹([^›]+)›", lambda m: _value(m[1], draw), line).replace("⏎", "\n")
+            parts = re.split("‹([^›]+)›", line.replace("⏎", "\n"))
+            parts[1::2] = (_value(kind, draw) for kind in parts[1::2])
+            text = "".join(parts)
             before, _, rest = text.partition("⟪")
             secret, _, after = rest.partition("⟫")
             found.append(MarkedSample(style=style, text=before + secret + after, secret=secret))

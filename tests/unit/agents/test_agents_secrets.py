@@ -11,6 +11,7 @@ import pytest
 import secret_corpus
 import secret_corpus_crossed
 import secret_corpus_fresh
+import secret_corpus_marked
 import secret_corpus_written
 from hypothesis import given
 from hypothesis import strategies as st
@@ -268,6 +269,23 @@ def test_values_where_writers_of_formats_put_them(seed: int) -> None:
     """At its first reading, with what the corpus before had taught, 93.3 % of 1,200 were hidden,
     and 0.2 % of 1,200 lines of installed packages."""
     check(secret_corpus_written.secrets(seed), secret_corpus_written.harmless(seed))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("name", "share"), [("sixth", 0.02), ("seventh", 0.08)])
+def test_texts_as_people_write_them_before_they_read_a_rule(
+    name: str, share: float, seed: int
+) -> None:
+    """At their first readings 95.1 % of 226 and then, with what those had taught, 88.0 % of 108
+    were hidden; of harmless strings, most of them hashes, ids and public keys, 10.7 % and 9.2 %.
+    What is still missed of the seventh are passwords that a person made, as arguments of programs
+    that no rule knows. An eighth would show less than the shares below."""
+    secret = secret_corpus_marked.read(f"{name}-secrets", seed)
+    shown = [one.text for one in secret if one.secret in redact(one.text)[0]]
+    assert len(shown) <= share * len(secret), "\n".join(shown)
+    harmless = secret_corpus_marked.read(f"{name}-harmless", seed)
+    hidden = [one.text for one in harmless if redact(one.text)[0] != one.text]
+    assert len(hidden) <= 0.02 * len(harmless), "\n".join(hidden)
 
 
 def check(samples: list[tuple[str, str]], harmless: list[str]) -> None:
