@@ -16,6 +16,9 @@ ShareName = tuple[str, str]
 """Module and qualified name of a class."""
 MIN_ROOT = 0.02
 """Share from which a module that the program calls itself is one of its roots."""
+AT_BEST = 0.7
+"""Of the time of a vendor's products on tensor cores, that which remains in the best case: they run
+at 0.7 of the device's peak or more, but for small ones."""
 MIN_BUSY = 0.95
 """Share of the step in which a device computes that does not wait for the host."""
 
@@ -29,6 +32,13 @@ class ShareRow:
     kind: str
     """forward, backward, optimizer or other."""
     us: float
+    products_us: float = 0.0
+    """Of it in a vendor's kernels on tensor cores."""
+
+    @property
+    def gainable_us(self) -> float:
+        """What rewrites could save at the very best."""
+        return self.us - AT_BEST * self.products_us
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +60,12 @@ class Shares:
             device=str(profile["device"]),
             total_us=float(profile["total_us"]),
             rows=tuple(
-                ShareRow(ranges=_names(row["ranges"]), kind=str(row["kind"]), us=float(row["us"]))
+                ShareRow(
+                    ranges=_names(row["ranges"]),
+                    kind=str(row["kind"]),
+                    us=float(row["us"]),
+                    products_us=float(row.get("products_us", 0.0)),
+                )
                 for row in profile["rows"]
             ),
             calls={_names(row["ranges"]): int(row["calls"]) for row in profile["calls"]},
@@ -67,6 +82,10 @@ class Shares:
     def of_target(self, name: ShareName) -> float:
         """With all that it calls."""
         return self._share(row.us for row in self.rows if name in row.ranges)
+
+    def gainable(self, name: ShareName) -> float:
+        """Of the step, what rewrites of this target could save at the very best."""
+        return self._share(row.gainable_us for row in self.rows if name in row.ranges)
 
     def of_kind(self, kind: str) -> float:
         return self._share(row.us for row in self.rows if row.kind == kind)
@@ -88,12 +107,12 @@ class Shares:
         return self._share(row.us for row in self.rows if not set(names).isdisjoint(row.ranges))
 
     def alone(self, name: ShareName, others: Collection[ShareName]) -> float:
-        """Without those of ``others`` that are called several times within it: repeated blocks,
-        which are rewritten by themselves."""
+        """What could be saved of it without those of ``others`` that are called several times
+        within it: repeated blocks, which are rewritten by themselves."""
         mine = self._calls(name)
         repeated = {one for one in others if self._calls(one) > mine}
         return self._share(
-            row.us
+            row.gainable_us
             for row in self.rows
             if name in row.ranges and repeated.isdisjoint(row.ranges[row.ranges.index(name) + 1 :])
         )

@@ -60,8 +60,8 @@ class ProgramTarget:
 
 def rank_targets(recorded: ProgramRecording, shares: Shares | None) -> list[ProgramTarget]:
     """The recording's modules, functions and autograd Functions in the order in which they are
-    looked at: those with the most time first, and an outermost one by what is not in the blocks
-    that it repeats."""
+    looked at: those in which most could be saved first, and an outermost one by what is not in the
+    blocks that it repeats."""
     found: dict[tuple[Path, str], ProgramTarget] = {}
     for way in recorded.ways:
         path, qualname = recorded.path_of(way), recorded.qualname_of(way)
@@ -95,6 +95,10 @@ def skip_reason(
         return one.why_not
     if one.share < MIN_SHARE:
         return f"below {MIN_SHARE:.1%} of the step"
+    if shares is not None and (most := shares.gainable(one.name)) < MIN_SHARE:
+        return (
+            f"at most {most:.1%} of the step could be saved: the rest is products on tensor cores"
+        )
     if shares is not None and looked_at(before, shares) >= ENOUGH:
         return f"{ENOUGH:.0%} of the step were looked at before"
     return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Callable
 from types import FunctionType, ModuleType
@@ -31,6 +32,11 @@ called."""
 CLOSURE = "kernel-lsp: closure"
 """Of what an optimizer calls within its step: forward and backward pass."""
 OTHER, IN_OPTIMIZER = "other", "optimizer"
+PRODUCT = re.compile(r"gemm|nvjet|xmma|cutlass|flash_|fmha|sdpa")
+"""Names of a vendor's kernels for products of matrices, convolutions and attention."""
+PLAIN = re.compile(r"^triton_|ffma|simt|gemmSN|(?<![a-z0-9])[sd]gemm")
+"""Of those that do not run on tensor cores (float32 as a program may have left it), and a
+compiler's, which say what is fused in them."""
 
 
 class ProfilerRun:
@@ -136,6 +142,7 @@ def summarize(events: list[Any]) -> dict[str, Any]:
     on_gpu = any(event.kernels for event in events)
     made_by = _forward_events(events)
     rows: dict[tuple[tuple[str, ...], str], float] = {}
+    products: dict[tuple[tuple[str, ...], str], float] = {}
     total = 0.0
     for event in events:
         taken = _taken_us(event, on_gpu)
@@ -143,11 +150,17 @@ def summarize(events: list[Any]) -> dict[str, Any]:
             total += taken
             place = _place(event, made_by)
             rows[place] = rows.get(place, 0.0) + taken
+            products[place] = products.get(place, 0.0) + _products_us(event)
     return {
         "device": "cuda" if on_gpu else "cpu",
         "total_us": total,
         "rows": [
-            {"ranges": [json.loads(one) for one in ranges], "kind": kind, "us": us}
+            {
+                "ranges": [json.loads(one) for one in ranges],
+                "kind": kind,
+                "us": us,
+                "products_us": products[ranges, kind],
+            }
             for (ranges, kind), us in sorted(rows.items(), key=lambda row: -row[1])
         ],
         "calls": [
@@ -182,6 +195,16 @@ def _taken_us(event: Any, on_gpu: bool) -> float:
     if on_gpu:
         return sum(float(kernel.duration) for kernel in event.kernels)
     return 0.0 if _is_on_device(event) else float(event.self_cpu_time_total)
+
+
+def _products_us(event: Any) -> float:
+    """Of it in kernels that compute products on tensor cores; on a CPU nobody tells."""
+    return sum(float(kernel.duration) for kernel in event.kernels if is_product(str(kernel.name)))
+
+
+def is_product(kernel: str) -> bool:
+    """By a kernel's name, whether it is a vendor's that uses tensor cores."""
+    return PRODUCT.search(kernel) is not None and PLAIN.search(kernel) is None
 
 
 def _place(event: Any, made_by: dict[tuple[int, int], list[Any]]) -> tuple[tuple[str, ...], str]:

@@ -26,6 +26,7 @@ from kernel_lsp.programs.stepping import ProgramWay, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Interval, Snapshot, SourceEdit
 from kernel_lsp.rewrite import edit
+from kernel_lsp.workloads.recorder import profiling
 
 MODEL, BLOCK, NORM, LOSS = (("__main__", name) for name in ("Model", "Block", "Norm", "Loss"))
 
@@ -166,6 +167,43 @@ def test_targets_are_left_out_with_their_reason() -> None:
     assert targets.skip_reason(looked(NORM, 0.004), [], shares()) == "below 0.5% of the step"
     assert targets.skip_reason(looked(NORM, why_not="no room"), [], None) == "no room"
     assert targets.skip_reason(looked(NORM), [], shares()) is None
+
+
+def test_what_is_products_on_tensor_cores_is_looked_at_last_or_not_at_all() -> None:
+    rows = [
+        {**row(300.0, BLOCK), "products_us": 290.0},
+        row(150.0, NORM),
+        {**row(16.0, LOSS), "products_us": 16.0},
+    ]
+    calls = [{"ranges": [list(one)], "calls": 1} for one in (BLOCK, NORM, LOSS)]
+    found = Shares.of(
+        {"device": "cuda", "total_us": 1000.0, "rows": rows, "calls": calls}, step_ms=1.0
+    )
+    assert found.of_target(BLOCK) == pytest.approx(0.3), "its share is what it takes"
+    assert found.gainable(BLOCK) == pytest.approx(0.097)
+    assert found.alone(NORM, []) > found.alone(BLOCK, [])
+    assert targets.skip_reason(looked(BLOCK), [], found) is None
+    reason = targets.skip_reason(looked(LOSS), [], found)
+    assert reason == "at most 0.5% of the step could be saved: the rest is products on tensor cores"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found"),
+    [
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1", True),
+        ("nvjet_tst_256x128_64x4_1x2_h_bz_coopA_TNT", True),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_256x128_16x3_tn_align4>", True),
+        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>", True),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3", True),
+        ("ampere_sgemm_128x64_tn", False),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64>", False),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x8_stage3_ffma", False),
+        ("triton_poi_fused_convolution_gemm_0", False),
+        ("void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>", False),
+    ],
+)
+def test_products_on_tensor_cores_are_told_by_their_kernels_names(kernel: str, found: bool) -> None:
+    assert profiling.is_product(kernel) is found
 
 
 def test_a_fused_optimizer_is_a_variant_of_the_files_that_it_changes() -> None:
