@@ -17,15 +17,17 @@ def _fused_batch_norm_add_relu_statistics_partial_kernel(
     lane_count = tl.full([BLOCK_SIZE], 0.0, tl.float32)
     lane_mean = tl.full([BLOCK_SIZE], 0.0, tl.float32)
     lane_m2 = tl.full([BLOCK_SIZE], 0.0, tl.float32)
+    step = 0.0
     for start in range(chunk * BLOCK_SIZE, n_outer * n_inner, n_chunks * BLOCK_SIZE):
         offs = start + tl.arange(0, BLOCK_SIZE)
         mask = offs < n_outer * n_inner  # the last block is not full
         outer = (offs // n_inner).to(tl.int64)  # int64: offsets can pass 2**31
         inner = offs % n_inner
+        step += 1.0
         images = tl.load(images_ptr + outer * n_channels * n_inner + channel * n_inner + inner, mask=mask)
         lane_count += tl.where(mask, 1.0, 0.0)
         delta = tl.where(mask, images - lane_mean, 0.0)
-        lane_mean += delta / tl.maximum(lane_count, 1.0)
+        lane_mean += delta * (1.0 / step)
         lane_m2 += delta * tl.where(mask, images - lane_mean, 0.0)
     count = tl.sum(lane_count, axis=0)
     mean = tl.sum(lane_mean * lane_count, axis=0) / tl.maximum(count, 1.0)
@@ -146,6 +148,10 @@ def _fused_batch_norm_add_relu_sums_kernel(
     """Each program adds up a chunk of a channel."""
     chunk, n_chunks = tl.program_id(1), tl.num_programs(1)
     channel = tl.program_id(0)
+    mean = tl.load(mean_ptr + channel)
+    rstd = tl.load(rstd_ptr + channel)
+    weight = tl.load(weight_ptr + channel)
+    bias = tl.load(bias_ptr + channel)
     lane_sum = tl.full([BLOCK_SIZE], 0.0, tl.float32)
     lane_sum_2 = tl.full([BLOCK_SIZE], 0.0, tl.float32)
     for start in range(chunk * BLOCK_SIZE, n_outer * n_inner, n_chunks * BLOCK_SIZE):
@@ -154,13 +160,9 @@ def _fused_batch_norm_add_relu_sums_kernel(
         outer = (offs // n_inner).to(tl.int64)  # int64: offsets can pass 2**31
         inner = offs % n_inner
         images = tl.load(images_ptr + outer * n_channels * n_inner + channel * n_inner + inner, mask=mask)
-        mean = tl.load(mean_ptr + channel)
         difference = images - mean
-        rstd = tl.load(rstd_ptr + channel)
         normed = difference * rstd
-        weight = tl.load(weight_ptr + channel)
         scaled = normed * weight
-        bias = tl.load(bias_ptr + channel)
         shifted = scaled + bias
         residual = tl.load(residual_ptr + outer * n_channels * n_inner + channel * n_inner + inner, mask=mask)
         le = (shifted + residual) <= 0.0
@@ -225,7 +227,8 @@ def _fused_batch_norm_add_relu_backward_kernel(
     sum_grad_normed = tl.load(sum_grad_normed_ptr + (index // n_inner) % n_channels, mask=mask)
     along_normed = normed * sum_grad_normed
     grad_of_statistics = sum_grad + along_normed
-    mean_grad = grad_of_statistics / (n_outer * n_inner)
+    share = 1.0 / (n_outer * n_inner)
+    mean_grad = grad_of_statistics * share
     centered_grad = grad_shifted - mean_grad
     scale = rstd * weight
     grad_images = centered_grad * scale

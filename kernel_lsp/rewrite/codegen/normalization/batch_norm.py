@@ -20,9 +20,8 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.core import cost, launching, source
 from kernel_lsp.rewrite.codegen.core.lower import is_identity
-from kernel_lsp.rewrite.codegen.normalization import batch_norm_backward
+from kernel_lsp.rewrite.codegen.normalization import batch_norm_backward, batch_norm_rows
 from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNormRegion, parts_of
-from kernel_lsp.rewrite.codegen.pointwise import flat
 from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.codegen.reduction import channels
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
@@ -121,7 +120,7 @@ def _generate(graph: Graph, parts: BatchNormRegion, choice: dict[str, Any]) -> G
     region = replace(parts.lowered.region, name=f"{name}_apply")
     norm, running = parts.norm, _running(parts.norm)
     summary = f"{name.replace('_', ' ').capitalize()} in one pass over given statistics."
-    forward = flat.emit(region, choice, summary)
+    forward = batch_norm_rows.emit(parts.layout, region, choice, summary)
     momentum = float(argument(norm, "momentum")) if running else None
     statistics = channels.statistics(
         parts.layout, f"{name}_statistics", parts.x, float(argument(norm, "eps")), momentum

@@ -21,8 +21,8 @@ from kernel_lsp.rewrite.codegen.core.ir import (
     load,
     topological,
 )
+from kernel_lsp.rewrite.codegen.normalization import batch_norm_rows
 from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNormRegion
-from kernel_lsp.rewrite.codegen.pointwise import flat
 from kernel_lsp.rewrite.codegen.reduction import channels
 from kernel_lsp.rewrite.graph import Graph, argument
 
@@ -143,7 +143,8 @@ def _through_statistics(parts: BatchNormRegion, grad: Value) -> Value:
     count = Value(op="count", hint=f"({lengths})" if "*" in lengths else lengths)
     along = apply("mul", parts.normed, load(totals[1]), hint="along_normed")
     shared = apply("add", load(totals[0]), along, hint="grad_of_statistics")
-    inner = apply("sub", grad, apply("div", shared, count, hint="mean_grad"), hint="centered_grad")
+    share = apply("div", 1.0, count, hint="share")  # one division for all elements
+    inner = apply("sub", grad, apply("mul", shared, share, hint="mean_grad"), hint="centered_grad")
     return apply("mul", inner, _scale(parts), hint=f"grad_{parts.x.name}")
 
 
@@ -181,7 +182,8 @@ def pieces(graph: Graph, parts: BatchNormRegion, name: str) -> list[str]:
     needed = _operands(planned.sums)
     sums = channels.sums(parts.layout, f"{name}_sums", planned.sums, needed)
     region = replace(planned.region, name=f"{name}_backward")
-    last = flat.emit(region, {"BLOCK_SIZE": 1024, "num_warps": 4}, f"Gradients of {name}.")
+    blocks = {"BLOCK_SIZE": 1024, "num_warps": 4}
+    last = batch_norm_rows.emit(parts.layout, region, blocks, f"Gradients of {name}.")
     return [
         sums,
         last.definitions,
