@@ -125,8 +125,8 @@ def update(body: Body, value: Value, lanes: tuple[str, ...], step: str = "") -> 
         return _online(body, lanes, str(x), _exp(value))
     (lane,) = lanes
     kept = f"tl.where(mask, {x}, {IDENTITY[value.op]})"
-    step = {"sum": f"{lane} + {kept}", "prod": f"{lane} * {kept}"}
-    body.add(f"{lane} = {step.get(value.op, f'_nan_{value.op}({lane}, {kept})')}")
+    folded = {"sum": f"{lane} + {kept}", "prod": f"{lane} * {kept}"}
+    body.add(f"{lane} = {folded.get(value.op, f'_nan_{value.op}({lane}, {kept})')}")
     return None
 
 
