@@ -16,6 +16,7 @@ import os
 import re
 import stat
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,9 @@ def _common(git: Path) -> Path:
 
 def _began(git: Path) -> str | None:
     """The commit with which this copy began, of the first line of its log."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_RDONLY
+    if sys.platform != "win32":
+        flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     with contextlib.suppress(OSError):
         with open(os.open(git / "logs" / "HEAD", flags), "rb") as file:
             regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)

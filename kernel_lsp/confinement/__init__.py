@@ -8,11 +8,14 @@ in the child, also in one that a zygote has forked."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 BOOTSTRAP = Path(__file__).parent.with_name("bootstrap.py")
+NOT_LINUX = f"what confines code is Linux's, and this is {sys.platform}: nothing is judged here"
+NOT_LINUX_REMEDY = "run kernel-lsp in WSL, in a container or, as by Remote-SSH, on a Linux machine"
 UNEDITED = "this machine permits no file in the place of another: the unedited program would run"
 
 

@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import scratch
-from kernel_lsp.confinement import BOOTSTRAP, Confinement, clean_environment, entry, visible
+from kernel_lsp.confinement import (
+    BOOTSTRAP,
+    NOT_LINUX,
+    NOT_LINUX_REMEDY,
+    Confinement,
+    clean_environment,
+    entry,
+    visible,
+)
 from kernel_lsp.confinement.layers import PROMISED, describe, guarantees, left_open, names
 from kernel_lsp.errors import Unconfined
 
@@ -54,6 +62,8 @@ class Held:
 
 async def try_layers() -> Held:
     """Never raises."""
+    if sys.platform != "linux":
+        return Held(problem=f"{NOT_LINUX}; {NOT_LINUX_REMEDY}")
     programs = tuple(map(Path, visible.program_folders()))
     with scratch.folder("trying") as folder, entry.requiring(frozenset()):
         for name in ("scratch", "neighbor"):

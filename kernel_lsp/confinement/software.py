@@ -7,10 +7,13 @@ environment: bounded, and what makes no sense is passed over. Standard library o
 from __future__ import annotations
 
 import os
-import pwd
 import stat
+import sys
 
 from kernel_lsp.confinement import linux, visible
+
+if sys.platform != "win32":
+    import pwd
 
 MAX_BYTES = 1024**2
 _FINDER = r"^MAPPING[^=\n]{0,80}=[ ]?(\{[^\n]{0,100000}\})$"

@@ -8,11 +8,13 @@ follow the same list. Standard library only."""
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 import sys
 
 from kernel_lsp.confinement import linux
+
+if sys.platform != "win32":  # a server there imports this too, and confines nothing
+    import pwd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

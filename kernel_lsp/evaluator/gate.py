@@ -16,6 +16,7 @@ import contextlib
 import errno
 import functools
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
@@ -24,7 +25,8 @@ from shutil import disk_usage
 from typing import Any
 
 from kernel_lsp import phases, scratch
-from kernel_lsp.errors import EvaluationError, OutOfMemory, boundary
+from kernel_lsp.confinement import NOT_LINUX, NOT_LINUX_REMEDY
+from kernel_lsp.errors import EvaluationError, OutOfMemory, Unconfined, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges, profiles, tuning
 from kernel_lsp.evaluator.findings import Findings, Rejected
 from kernel_lsp.evaluator.processes.compiled import CompiledKernels
@@ -69,7 +71,10 @@ class Gate:
         readable: Iterable[Path] = (),
     ) -> None:
         """``cache``: a folder for compiled kernels; None compiles in every process anew.
-        ``readable``: see `ZygotePool`; only a matter of time."""
+        ``readable``: see `ZygotePool`; only a matter of time. Raises Unconfined where the system
+        is not Linux."""
+        if sys.platform != "linux":
+            raise Unconfined(NOT_LINUX, NOT_LINUX_REMEDY)
         self.device_sharing = device_sharing or default()
         self._store = CompiledKernels(cache) if cache else None
         self._idle_s = idle_s

@@ -133,7 +133,11 @@ async def _converse(given: int, taken: int) -> None:
         if not ended.is_set() and serving:
             serving[0].protocol.receive(value)
         elif not ended.is_set():
-            serving.append(_begin(value, outbox, ended))
+            try:
+                serving.append(_begin(value, outbox, ended))
+            except Exception:  # of an import, say: editors start a server that has ended again
+                log.exception("the server cannot be made")
+                ended.set()
         inbox.done()
 
     outbox = framing.FrameWriter(framing.descriptor_writer(taken), gone)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,14 @@ def framed(body: bytes | str | Any) -> bytes:
 class RawClient:
     """One real server over stdio. ``reading=False``: nothing of its output is read until `read`."""
 
-    def __init__(self, folder: Path, *, reading: bool = True, **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        reading: bool = True,
+        python: Sequence[str] = ("-m", "kernel_lsp.server"),
+        **environment: str,
+    ) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         env = {
@@ -51,7 +58,7 @@ class RawClient:
             "KERNEL_LSP_DEVICE": "cpu",
             **environment,
         }
-        command = [sys.executable, "-m", "kernel_lsp.server", "--stdio"]
+        command = [sys.executable, *python, "--stdio"]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
         assert self.process.stdin is not None
