@@ -54,7 +54,7 @@ async def run(
     seed: int,
     limit: int | None,
     shard: Shard,
-    lanes: int | None,
+    at_once: int | None,
     scale: int,
 ) -> bool:
     """Measure the parts, print each as it ends; whether every bar that applies was met."""
@@ -64,7 +64,7 @@ async def run(
         async with Gate(
             cache=Path(cache)
         ) as gate:  # as in the product; no text is judged twice here
-            bench = Bench(device=device, evaluate=gate.evaluate, lanes=max(2, min(16, CORES)))
+            bench = Bench(device=device, evaluate=gate.evaluate, at_once=max(2, min(16, CORES)))
             about = await _about(bench)
             _print_head(about)
             for name in parts:
@@ -83,7 +83,7 @@ async def run(
                         shard=shard,
                     )
                 elif name == BIG:
-                    part = await big.judge(bench, share, lanes=lanes or 1, scale=scale)
+                    part = await big.judge(bench, share, at_once=at_once or 1, scale=scale)
                 elif name == BUSY:
                     part = await busy.beside_busy_programs(bench, share, limit)
                 else:
@@ -184,7 +184,7 @@ async def _about(bench: Bench) -> dict[str, Any]:
         "environment": judged.evaluation.environment,
         "cores": CORES,
         "load": os.getloadavg()[0],
-        "lanes": bench.lanes,
+        "lanes": bench.at_once,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "first_seconds": round(judged.seconds, 3),
     }
@@ -302,7 +302,7 @@ def main() -> None:
         seed=options.seed,
         limit=options.limit,
         shard=options.shard,
-        lanes=options.lanes,
+        at_once=options.lanes,
         scale=options.scale,
     )
     raise SystemExit(0 if asyncio.run(work) else 1)

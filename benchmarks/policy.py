@@ -6,10 +6,10 @@ child.
     … --kernels DIR      a policy for Triton kernels, on those of trainer.tasks.generated_kernels
     python benchmarks/policy.py --out FILE           also as text to keep
 
-A suggestion: a whole first course for a program of benchmarks/tasks (skills selected, steps named
+A suggestion: a whole first plan for a program of benchmarks/tasks (skills selected, steps named
 with their parameters, stop), from the request to the last word, with the engine's answers between
 the steps left out (they are told apart) and the child warm; of a kernel all questions that its
-first course takes. Memory: the child's private memory over a process that has torch alone. Bars:
+first plan takes. Memory: the child's private memory over a process that has torch alone. Bars:
 p50 of 150 ms on two cores, 300 MB, 60 MB on disk."""
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def shuffled(folder: Path) -> list[Path]:
 async def suggested(
     task: str, source: str, engine: Engine, runtime: Runtime, skills: list[Skill], rounds: int
 ) -> list[Suggestion]:
-    """The first course for a task, some times; the first round is cold for this task and counts
+    """The first plan for a task, some times; the first round is cold for this task and counts
     too."""
     program = Program(source=source, entry="Model", kind=TargetKind.MODULE)
     workload = Workload(name="bench", origin=WorkloadOrigin.GET_INPUTS)
@@ -231,7 +231,7 @@ async def of_kernel(
 
 
 async def advised(dialog: Dialog, advice: Sequence[Step], engine: Engine) -> None:
-    """The rule's course, as the policy is told it before it answers."""
+    """The rule's plan, as the policy is told it before it answers."""
     for step in advice:
         dialog.say(dialog.reply_for(step))
         dialog.saw(await engine.view(dialog.steps))

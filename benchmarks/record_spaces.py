@@ -3,7 +3,7 @@ replays.
 
     PYTHONPATH=. python3 benchmarks/record_spaces.py --out spaces-h200-DATE.json --limit-s 340
 
-Of each task the planner's first course with 40 to 400 combinations (product over all of its steps)
+Of each task the planner's first plan with 40 to 400 combinations (product over all of its steps)
 is taken. The engine makes every combination, the gate's tuner compiles, tries and times it: all of
 a task with the same number of interleaved rounds in one process, caches flushed, so that near ones
 are not apart by accident. What does not compile, does not run or is wrong is recorded with its
@@ -44,7 +44,7 @@ from trainer.tasks.timed_tasks import TableRecording
 TASKS = Path(__file__).resolve().parent / "tasks"
 SMALLEST, LARGEST = 40, 400
 MAX_COURSES = 12
-"""Courses of one task that are looked at."""
+"""Plans of one task that are looked at."""
 ENOUGH = 20
 NAMES = (
     "chains/bmm_instance_norm_residual",
@@ -139,7 +139,7 @@ async def _ranked_plan(one: Opened) -> RankedPlan:
         count += 1
         if count == MAX_COURSES:
             break
-    raise KernelLspError(f"no course with {SMALLEST} to {LARGEST} combinations")
+    raise KernelLspError(f"no plan with {SMALLEST} to {LARGEST} combinations")
 
 
 def _axes(ranked_plan: RankedPlan) -> list[dict[str, Sequence[Any]]]:

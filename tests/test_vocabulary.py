@@ -44,6 +44,7 @@ BANNED = {
     "talks": "dialogs",
     "proving": "validation; to prove is for preconditions",
     "earned": "rollout credit",
+    "game": "RL task",
     "games": "RL tasks",
     "station": "gate server; an actor on a node",
     "stations": "nodes",

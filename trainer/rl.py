@@ -41,41 +41,43 @@ from trainer.training.runs import TrainingRun, say
 
 def train(recipe: Recipe, rl: Rl) -> int:
     tally = Tally()
-    game = rl_tasks.of(recipe, tally)
-    model, tokenizer = models.load(load_start(recipe, rl), game.texts())
+    tasks = rl_tasks.of(recipe, tally)
+    model, tokenizer = models.load(load_start(recipe, rl), tasks.texts())
     run = TrainingRun(
         recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates
     )
     run.restore()
     run.open_curves()
-    game.begin(run)
+    tasks.begin(run)
     with (
         contextlib.closing(run),
-        contextlib.closing(game),
+        contextlib.closing(tasks),
     ):  # also when a step fails: judges and samplers end
-        say(f"{game.training} tasks, {game.held_out} held out; from step {run.step} of {run.steps}")
-        steps(run, game, rl, tally)
+        say(
+            f"{tasks.training} tasks, {tasks.held_out} held out; from step {run.step} of {run.steps}"
+        )
+        steps(run, tasks, rl, tally)
     for one in tally.skipped:
         say(f"left out: {one.count} x {one.reason}")
     say(f"the policy is in {run.folder}")
     return 0
 
 
-def steps(run: TrainingRun, game: rl_tasks.RolloutTasks, rl: Rl, tally: Tally) -> None:
+def steps(run: TrainingRun, tasks: rl_tasks.RolloutTasks, rl: Rl, tally: Tally) -> None:
     """All that are left."""
     recipe = run.recipe
-    weights = run.weights() if game.apart else {}  # gathered by all processes together
+    weights = run.weights() if tasks.apart else {}  # gathered by all processes together
     if run.step == 0 and run.main:
-        game.refresh(weights, 0)
-        run.log(game.measured(rl))
+        tasks.refresh(weights, 0)
+        run.log(tasks.measured(rl))
     while run.step < run.steps:
         begun = time.perf_counter()
         number = run.step // rl.updates
-        weights = run.weights() if game.apart else {}
+        weights = run.weights() if tasks.apart else {}
         made: list[Any] = [None]  # by the main process, for all
         if run.main:
-            game.refresh(weights, run.step)
-            made = [game.rolled(rl, episodes.seed_of(recipe.seed, number), tally)]
+            tasks.refresh(weights, run.step)
+            made = [tasks.rolled(rl, episodes.seed_of(recipe.seed, number), tally)]
         if run.accelerator.num_processes > 1:
             broadcast_object_list(made)
         examples, metrics = made[0]
@@ -83,10 +85,10 @@ def steps(run: TrainingRun, game: rl_tasks.RolloutTasks, rl: Rl, tally: Tally) -
         metrics |= learn(run, rl, examples, recipe.rollouts.temperature, number)
         metrics["step/s"] = time.perf_counter() - begun
         last = run.step >= run.steps
-        weights = run.weights() if last and game.apart else {}
+        weights = run.weights() if last and tasks.apart else {}
         if last and run.main:
-            game.refresh(weights, run.step)
-            metrics |= game.measured(rl)
+            tasks.refresh(weights, run.step)
+            metrics |= tasks.measured(rl)
         run.log(metrics)
         say(_line(run.place(), metrics))
         if last or (number + 1) % recipe.checkpoints.every == 0:

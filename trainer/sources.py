@@ -1,8 +1,8 @@
-"""What supervised and offline training read: exported turns, talks of the compact form,
+"""What supervised and offline training read: exported turns, dialogs of the compact form,
 demonstrations.
 
 ``turns-*.parquet`` are `trainer.export`'s, one row per turn, with permissions; ``*.jsonl`` has
-talks, one a line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […], "example":
+dialogs, one a line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […], "example":
 true}`` (plan_dialogs.py; advantages are per word that was chosen, "example" tells whether to
 imitate it; both may be left out). A row that was not allowed, has no prompt, or does not parse is
 counted with its reason. Not covered: which turns are good examples (datasets.py says it)."""
@@ -100,11 +100,11 @@ def _files(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
         yield from found
 
 
-# --- talks ----------------------------------------------------------------------------------------
+# --- dialogs --------------------------------------------------------------------------------------
 
 
 def dialog_examples(path: Path, tally: Tally) -> Iterator[Example]:
-    """One row per talk; what was valid in a place is what a choice is compared with."""
+    """One row per dialog; what was valid in a place is what a choice is compared with."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         tally.read += 1
         try:
@@ -241,7 +241,7 @@ def pair_turns(turns: Iterable[_Read]) -> Iterator[tuple[Example, Example]]:
 
 
 def demonstrations(world: TableWorld, tokenizer: Any) -> Iterator[Example]:
-    """Of a table: the skills of the course, then the best recorded setting of each step."""
+    """Of a table: the skills of the plan, then the best recorded setting of each step."""
     for name, space in world.spaces.items():
         skills = {step.skill for step in space.steps}
         picked = [skill for skill in world.offered(name) if skill in skills]

@@ -223,20 +223,20 @@ def programs(scale: int = 1) -> tuple[GateTask, ...]:
     )
 
 
-async def judge(bench: Bench, seconds: float, *, lanes: int, scale: int) -> GatePart:
-    """Each of them once, ``lanes`` beside each other."""
+async def judge(bench: Bench, seconds: float, *, at_once: int, scale: int) -> GatePart:
+    """Each of them once, ``at_once`` beside each other."""
     asked = programs(scale)
-    side_by_side = replace(bench, lanes=lanes)
+    side_by_side = replace(bench, at_once=at_once)
     found = await side_by_side.judge_all(_requests(bench, asked), seconds)
     missing = sorted({task.name for task in asked} - {one.key for one in found})
     return GatePart(
-        rows=_bars(found, lanes, len(asked)),
+        rows=_bars(found, at_once, len(asked)),
         notes=[*_problems(found), *([f"not begun: {', '.join(missing)}"] if missing else [])],
         data=[_row(one) for one in found],
     )
 
 
-def _bars(found: list[Judged[str]], lanes: int, asked: int) -> list[GateRow]:
+def _bars(found: list[Judged[str]], at_once: int, asked: int) -> list[GateRow]:
     judged = [one for one in found if one.status is not None]
     accepted = sum(_is_accepted(one) for one in judged)
     blamed = sum(_is_blamed_for_memory(one) for one in judged)
@@ -244,7 +244,7 @@ def _bars(found: list[Judged[str]], lanes: int, asked: int) -> list[GateRow]:
     late, middle = sum(took > limit for took, limit in seconds), statistics.median
     typical = middle([took for took, _ in seconds]) if seconds else 0.0
     return [
-        _all(f"big programs judged, {lanes} beside each other", len(judged), len(found), asked),
+        _all(f"big programs judged, {at_once} beside each other", len(judged), len(found), asked),
         _all("honest ones accepted", accepted, len(judged), asked),
         _all("none blamed for memory", len(judged) - blamed, len(judged), asked),
         GateRow(

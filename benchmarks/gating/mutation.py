@@ -127,7 +127,7 @@ def _groups(device: str, seed: int, shard: Shard) -> Iterator[list[Sample]]:
 
 
 def _blocks(groups: Iterable[list[Sample]]) -> Iterator[list[Sample]]:
-    """At least so many together that the end of one reference keeps no lane waiting for long."""
+    """At least so many together that the end of one reference keeps no worker waiting for long."""
     block: list[Sample] = []
     for group in groups:
         block += group

@@ -57,7 +57,7 @@ class Bench:
 
     device: str
     evaluate: Evaluate
-    lanes: int
+    at_once: int
 
     def request(self, reference: str, candidate: str, **budget: Any) -> EvaluationRequest:
         """Inference, without torch.compile and with short rounds, unless ``budget`` says
@@ -97,15 +97,15 @@ class Bench:
         longer."""
         end, done = time.monotonic() + seconds, list[Judged[QuestionKey]]()
 
-        async def lane() -> None:
+        async def worker() -> None:
             while time.monotonic() < end and (job := next(jobs, None)) is not None:
                 done.append(await self.judge(*job))
 
-        lanes = [asyncio.create_task(lane()) for _ in range(self.lanes)]
-        _, late = await asyncio.wait(lanes, timeout=seconds + GRACE_S)
+        workers = [asyncio.create_task(worker()) for _ in range(self.at_once)]
+        _, late = await asyncio.wait(workers, timeout=seconds + GRACE_S)
         for task in late:
             task.cancel()
-        for outcome in await asyncio.gather(*lanes, return_exceptions=True):
+        for outcome in await asyncio.gather(*workers, return_exceptions=True):
             if isinstance(outcome, Exception):
                 raise outcome
         return done

@@ -21,7 +21,7 @@ COMPILED_SHARE = 0.4
 """Of the time box of `rate`: the same with torch.compile."""
 COMPILE_S = 45.0
 COSTED = {"cuda": 6, "cpu": 4}
-"""Candidates one at a time. Side by side there are two for each lane: with one, all of them begin
+"""Candidates one at a time. Side by side there are two for each worker: with one, all of them begin
 and end together, and what is measured is how long one takes and not how many can be judged."""
 
 
@@ -39,7 +39,7 @@ async def rate(bench: Bench, seconds: float) -> GatePart:
     return GatePart(
         rows=[
             GateRow(
-                what=f"candidates judged per minute ({mixture}, {bench.lanes} at a time)",
+                what=f"candidates judged per minute ({mixture}, {bench.at_once} at a time)",
                 bar=f"{PER_MINUTE} on an H200",
                 measured=f"{plain[0]:.1f} ({len(plain[1])} judged)",
                 met=plain[0] >= PER_MINUTE if bench.device == "cuda" else None,
@@ -108,26 +108,26 @@ async def cost(bench: Bench, seconds: float) -> GatePart:
     Texts differ in a number between the two, or caches would answer.
     """
     rows, data = [], list[dict[str, object]]()
-    for lanes in dict.fromkeys((1, bench.lanes)):
-        count = COSTED[bench.device] if lanes == 1 else 2 * lanes
+    for at_once in dict.fromkeys((1, bench.at_once)):
+        count = COSTED[bench.device] if at_once == 1 else 2 * at_once
         took: dict[str, float | None] = {}
         for name, evaluate, start in (
             ("fresh", in_fresh_processes, 40_000),
             ("warm", bench.evaluate, 50_000),
         ):
-            one = replace(bench, evaluate=evaluate, lanes=lanes)
+            one = replace(bench, evaluate=evaluate, at_once=at_once)
             begin = time.monotonic()
-            jobs = _mixed(one, stream(bench.device, start=start + 1000 * lanes), count)
+            jobs = _mixed(one, stream(bench.device, start=start + 1000 * at_once), count)
             done = await one.judge_all(jobs, seconds / 4)
             took[name] = (time.monotonic() - begin) / len(done) if done else None
-            data += [{**_line(j, "eager"), "processes": name, "lanes": lanes} for j in done]
-        rows.append(_ratio_of_costs(took["fresh"], took["warm"], lanes))
+            data += [{**_line(j, "eager"), "processes": name, "lanes": at_once} for j in done]
+        rows.append(_ratio_of_costs(took["fresh"], took["warm"], at_once))
     return GatePart(rows=rows, data=data)
 
 
-def _ratio_of_costs(fresh: float | None, warm: float | None, lanes: int) -> GateRow:
+def _ratio_of_costs(fresh: float | None, warm: float | None, at_once: int) -> GateRow:
     """Seconds a candidate; None when none was judged in its time box."""
-    what, bar = f"fresh processes / warm gate, {lanes} at a time", f"{CHEAPER:.0f} times"
+    what, bar = f"fresh processes / warm gate, {at_once} at a time", f"{CHEAPER:.0f} times"
     if fresh is None or warm is None:
         return GateRow(what=what, bar=bar, measured="too slow for its time box", met=None)
     measured = f"{fresh:.2f} s / {warm:.2f} s a candidate = {fresh / warm:.1f}"
@@ -212,5 +212,5 @@ async def _next(bench: Bench, after: str) -> list[Judged[bool]]:
         (n == 0, bench.request(TASK.reference, f"{text}\nAFTER = '{after}'\n"))
         for n, text in enumerate(texts)
     ]
-    both = replace(bench, lanes=2)
+    both = replace(bench, at_once=2)
     return sorted(await both.judge_all(iter(jobs), 60), key=lambda judged: not judged.key)

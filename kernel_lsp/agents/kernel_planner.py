@@ -1,16 +1,16 @@
 """The trained policy as a planner for Triton kernels: of what the rule suggests and what is near
-it, the course from which the model expects most; then the rule's first, and its others by what the
+it, the plan from which the model expects most; then the rule's first, and its others by what the
 model expects.
 
 It is asked one kind of question, by how much a kernel is faster after some steps
 (prompt_encoding/launching.py), with both states as the engine sees them launched. Asked first of
-the rule's courses. From the best of these and from the rule's first it goes down: without one of
+the rule's plans. From the best of these and from the rule's first it goes down: without one of
 its steps, as long as that promises more, because a part of a chain is often better than the chain.
 From the better of both: for every step and every parameter each other choice, all else as it is,
-once. These parameters are tried on the rule's first course as well. What the engine refuses is
-passed over. Parameters that won before are not searched, and the rule's first course is left only
+once. These parameters are tried on the rule's first plan as well. What the engine refuses is
+passed over. Parameters that won before are not searched, and the rule's first plan is left only
 for one that promises more by a margin. A model that fails is followed by the rule, and the reason
-is told. Not covered: steps that are in none of the rule's courses; judging; which checkpoint it
+is said. Not covered: steps that are in none of the rule's plans; judging; which checkpoint it
 is."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class WeighedChain:
 
 
 class KernelPlanner:
-    """The courses for one Triton kernel; like `Planner`."""
+    """The plans for one Triton kernel; like `Planner`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class KernelPlanner:
         tell: Tell = lambda words: None,
     ) -> None:
         """``name``: `Candidate.proposer`. ``capability``: ``sm_90``; None: unknown. ``margin``: of
-        ln(gain), to leave the rule's first course. ``prefer``: parameters that won before count
+        ln(gain), to leave the rule's first plan. ``prefer``: parameters that won before count
         more than the model's. ``tell`` is told why the model was left, when it was."""
         self._name, self._answer, self._launched, self._make = name, answer, launched, make
         self._rule, self._capability, self._margin, self._prefer = rule, capability, margin, prefer
@@ -162,7 +162,7 @@ class KernelPlanner:
     async def _found(
         self, start: RankedPlan, ranked_plans: Sequence[RankedPlan]
     ) -> list[tuple[float, RankedPlan]]:
-        """What promises most from here on; none where that is a course of the rule's, or cannot be
+        """What promises most from here on; none where that is a plan of the rule's, or cannot be
         written down. Raises BackboneError."""
         begun = [
             await self._shortened(chain) for chain in await self._chains((ranked_plans[0], start))

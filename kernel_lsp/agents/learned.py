@@ -1,14 +1,14 @@
-"""The trained policy as a planner: courses by what the model finds likeliest, then the rule's.
+"""The trained policy as a planner: plans by what the model finds likeliest, then the rule's.
 
-The model selects skills, is told the rule's first course, names steps one by one (the engine
-applies each before the next is asked for) and stops. Where it would leave the rule's course it has
+The model selects skills, reads the rule's first plan, names steps one by one (the engine
+applies each before the next is asked for) and stops. Where it would leave the rule's plan it has
 to be surer than that by a margin, which was chosen on tasks that it had not learned from. What it
-would have said instead is known with its probability, so the next course is the likeliest that
+would have said instead is known with its probability, so the next plan is the likeliest that
 differs in one word, completed greedily (Lawler's k best solutions, 1972, with a greedy completion).
 Replies are valid by construction (agents/prompt_encoding). A model that has learned to weigh is
-asked about the rule's courses instead, with what each would cost (prompt_encoding/value_model.py),
+asked about the rule's plans instead, with what each would cost (prompt_encoding/value_model.py),
 and the most promising one comes first. A model that fails is followed by the rule, and the reason
-is told. When its first course was measured it is told what came of it, and asked `again`. Not
+is said. When its first plan was measured it reads what came of it, and is asked `again`. Not
 covered: judging; which checkpoint it is."""
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kernel_lsp.records import EvalStatus, Site, Step, Viewed
 MAX_COURSES = 4
 """Of the model's; after them come the rule's, which know nothing of what it may have overlooked."""
 MAX_TRIES = 16
-"""Courses that are completed to find these: some lead to the same program, or to none."""
+"""Plans that are completed to find these: some lead to the same program, or to none."""
 MAX_AGAIN = 4
-"""The same, when a course was measured: most of what it says then is on the list already."""
+"""The same, when a plan was measured: most of what it says then is on the list already."""
 MAX_WEIGHED = 6
-"""Of the rule's courses: the best of 387 measured programs' was among these but for 5 % of its
+"""Of the rule's plans: the best of 387 measured programs' was among these but for 5 % of its
 speed."""
 MAX_REPLIES = 40
-"""In one course: each step may be refused."""
+"""In one plan: each step may be refused."""
 
 STOP = ("stop", ".")
 
@@ -51,7 +51,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, order=True)
 class _Branch:
-    """A course that is not completed yet: replies, and the beginning of the next one."""
+    """A plan that is not completed yet: replies, and the beginning of the next one."""
 
     cost: float
     """Minus the logarithm of the probability of what is fixed."""
@@ -62,11 +62,11 @@ class _Branch:
 
 
 class _NotEncodable(Exception):
-    """The rule's course has no words in the compact form."""
+    """The rule's plan has no words in the compact form."""
 
 
 class LearnedPlanner:
-    """The courses for one program; like `Planner`."""
+    """The plans for one program; like `Planner`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LearnedPlanner:
         tell: Tell = lambda words: None,
     ) -> None:
         """``name``: `Candidate.proposer`. ``margin``: of log-probability, or of ln(gain) where it
-        weighs, to leave the rule's first course. ``weighs``: it has learned to weigh courses.
+        weighs, to leave the rule's first plan. ``weighs``: it has learned to weigh plans.
         ``prefer``: parameters that won before count more than the model's. ``tell`` is told why
         the model was left, when it was."""
         self._situation, self._name, self._answer, self._margin = situation, name, answer, margin
@@ -99,11 +99,11 @@ class LearnedPlanner:
         self._numbers = itertools.count()
         self._heap: list[_Branch] = []
         self._advice: tuple[Step, ...] = ()
-        """The rule's first course."""
+        """The rule's first plan."""
         self._seen: set[str] = set()
         """Candidates that were suggested."""
         self._measured: tuple[tuple[Step, ...], float | None] | None = None
-        """A course of the model's own, and its speedup over the program as it was; None: it
+        """A plan of the model's own, and its speedup over the program as it was; None: it
         failed."""
 
     async def ranked_plans(
@@ -172,7 +172,7 @@ class LearnedPlanner:
         return value_model.plan(ranked_plan.sites, viewed.cost)
 
     async def again(self, ranked_plan: RankedPlan, speedup: float | None) -> RankedPlan | None:
-        """What the model suggests when it knows how a course of its own did; None: nothing new.
+        """What the model suggests when it knows how a plan of its own did; None: nothing new.
 
         ``speedup``: over the program as it was; None: it does not run there. As in a second turn
         of its training."""
@@ -181,7 +181,7 @@ class LearnedPlanner:
         self._measured = ranked_plan.steps, speedup
         with contextlib.suppress(
             BackboneError, _NotEncodable
-        ):  # the courses that are known are raced without it
+        ):  # the plans that are known are raced without it
             async for found in self._learned(MAX_AGAIN):
                 return found
         return None
@@ -219,7 +219,7 @@ class LearnedPlanner:
         return await self._finished(dialog.steps, sites)
 
     async def _advise(self, dialog: Dialog) -> None:
-        """Tell it the rule's course as a turn before its own, then what was measured. Raises
+        """Tell it the rule's plan as a turn before its own, then what was measured. Raises
         _NotEncodable where that cannot be said."""
         await self._tell_turn(dialog, self._advice)
         dialog.heard(EvalStatus.PASSED)  # nobody has measured it yet
@@ -231,7 +231,7 @@ class LearnedPlanner:
             )
 
     async def _tell_turn(self, dialog: Dialog, steps: Sequence[Step]) -> None:
-        """A whole course. Raises _NotEncodable."""
+        """A whole plan. Raises _NotEncodable."""
         for step in steps:
             try:
                 dialog.say(dialog.reply_for(step))
@@ -253,7 +253,7 @@ class LearnedPlanner:
         return logprob - rules_logprob >= self._margin
 
     async def _careful(self, dialog: Dialog, said: ModelReply, fixed: int) -> ModelReply:
-        """The reply, with the rule's word instead wherever it leaves the rule's course by too
+        """The reply, with the rule's word instead wherever it leaves the rule's plan by too
         little.
 
         ``fixed``: words at its beginning that are not to be changed.

@@ -1,12 +1,12 @@
 """The deterministic policy: a ranker that needs no language model.
 
-It chains executable skills in several courses, each of which becomes a candidate. One takes what
+It chains executable skills in several plans, each of which becomes a candidate. One takes what
 is proved to vanish (plain PyTorch), unless that destroys a fusion which saves more, then fuses the
 rest (Triton); another fuses first, where that makes a difference; another is plain PyTorch alone;
 all of them also inside a wrapper (a recorded graph). Of these the one that should take the least
 time comes first. Others: what competes with a step of the first one for the same operations,
 single rewrites. A step starts from the parameters that are known to be best, else from the skill's
-default. It never judges or measures; which course and which parameters are best is found by
+default. It never judges or measures; which plan and which parameters are best is found by
 comparing (pipeline/search.py)."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLAINER = 0.95
 read, compiles at once and is never far from the original's values. By 5,091 plans measured on an
 H200 (trainer/LOG.md), 1.0 and 0.9 would choose a little worse."""
 MAX_RIVALS = 4
-"""Courses in which another skill gets what the best chain gave to the most promising one."""
+"""Plans in which another skill gets what the best chain gave to the most promising one."""
 
 MakeCandidate = Callable[[Sequence[Step]], Awaitable[Candidate]]
 """The candidate that these steps lead to."""
@@ -50,7 +50,7 @@ class RankedPlan:
     steps: tuple[Step, ...]
     weighed: bool = False
     """A policy weighed its steps and parameters one by one: races begin with those of another
-    course."""
+    plan."""
 
     def places(self) -> list[int]:
         """Steps with parameters that can be searched, the most valuable first."""
@@ -64,7 +64,7 @@ class RankedPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanDraft:
-    """A course in the making."""
+    """A plan in the making."""
 
     lefts: tuple[tuple[Site, ...], ...]
     """The sites that were open before each step, and those that still are."""
@@ -85,7 +85,7 @@ class PlanDraft:
 
 
 class Planner:
-    """The courses for one program."""
+    """The plans for one program."""
 
     def __init__(
         self,
@@ -204,13 +204,13 @@ class Planner:
 
     async def _wrapped(self, chain: PlanDraft) -> PlanDraft:
         """With the best that can go around it: of 190 pairs measured on an H200, the recorded one
-        was faster in 90 %, and what is not recorded does not compete with a first course that
+        was faster in 90 %, and what is not recorded does not compete with a first plan that
         is."""
         around = next((site for site in rank_sites(chain.lefts[-1]) if site.wraps), None)
         return (await self._then(chain, around) if around else None) or chain
 
     async def _then(self, chain: PlanDraft, site: Site) -> PlanDraft | None:
-        """One more step, or None when the skill gave up: another course may still work."""
+        """One more step, or None when the skill gave up: another plan may still work."""
         steps = (*chain.steps, self._step(site))
         try:
             left = await self._look(steps)

@@ -212,19 +212,19 @@ def _on_node(settings: Settings, asked: RowOptions, device: str) -> LocalRows:
 
 
 def of_outcome(outcome: Outcome) -> Json:
-    """What is kept of a job: what was offered and measured, and of each loser why it lost."""
+    """The part of a job that is kept: what was offered, what was measured, why others were not."""
     best = outcome.best
     row = empty("silent" if best is None else "offered", outcome.note or "")
     if best is not None:
         row |= _measurement_row(best.evaluation)
         row |= {"offered": _steps(best), "least_ms": _least_ms(outcome, best.evaluation)}
         row["note"] = best.candidate.summary
-    losers = [proposal for proposal in outcome.proposals if proposal is not best]
+    others = [proposal for proposal in outcome.proposals if proposal is not best]
     row |= {"search": wire.to_json(outcome.search)} if outcome.search else {}
     return {
         **row,
         "cached": outcome.cached,
-        "rejected": [_rejected(proposal) for proposal in losers],
+        "rejected": [_rejected(proposal) for proposal in others],
     }
 
 

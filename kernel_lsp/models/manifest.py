@@ -79,9 +79,9 @@ class Manifest:
     (``cuda:sm_90``); elsewhere the rule plans."""
     margin: float = 0.0
     """Of log-probability, by which it must be surer than of the rule's word to leave the rule's
-    course."""
+    plan."""
     weighs: bool = False
-    """It has learned to weigh courses (agents/prompt_encoding/value_model.py), and is asked that
+    """It has learned to weigh plans (agents/prompt_encoding/value_model.py), and is asked that
     about the rule's."""
     targets: tuple[str, ...] = (GRAPH,)
     """Kinds of targets that it plans; of others another policy or the rule does."""

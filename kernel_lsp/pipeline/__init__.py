@@ -15,7 +15,7 @@ tournament.py   which candidates are judged how thoroughly, and which one is off
 deep.py         the deeper search: the parts of search/ and agents/ on one opened target
 workshop.py     what its proposers want, made into candidates; a model's text: writing.py
 showing.py      what a language model would be sent
-recipes.py      courses from learned skills, where they fit
+recipes.py      plans from learned skills, where they fit
 learning.py     drafts of skills from what was kept and from searches; how learned ones do at work
 skill_validation/ whether a learned skill helps on other tasks
 """

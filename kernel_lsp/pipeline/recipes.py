@@ -1,10 +1,10 @@
-"""Courses from learned recipes: their steps, at the sites of this program, where their
+"""Plans from learned recipes: their steps, at the sites of this program, where their
 requirements hold.
 
 A recipe names kinds of sites; here they become sites, each step looking at what the one before has
 left. All steps must find one, or the recipe does not apply. Where its steps are ``planned`` the
 rule plans, and they set its parameters. One that was shown instead of certain skills applies where
-the rule plans these. The engine proves and writes every step, as for any course. Not covered:
+the rule plans these. The engine proves and writes every step, as for any plan. Not covered:
 whether a recipe helps (library/, pipeline/skill_validation)."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
 
 MAX_LEARNED_PLANS = 2
-"""Learned courses in one job, those that fit best by their words first: each takes a place of the
+"""Learned plans in one job, those that fit best by their words first: each takes a place of the
 budget."""
 
 
@@ -74,7 +74,7 @@ async def ranked_plans(
     """The learned ones first, which were shown to be better than the rule's first; then the
     planner's.
 
-    Where a trained policy plans, its first course stays the first: against that they were not
+    Where a trained policy plans, its first plan stays the first: against that they were not
     shown."""
     seen: set[str] = set()
     if one.bench.policy is not None and (first := await anext(planned, None)) is not None:

@@ -1,11 +1,11 @@
 """The best of many candidates for one target: compared cheaply, judged in full where it matters.
 
-The planner's first course is judged in full at once, so that something verified is there soon.
+The planner's first plan is judged in full at once, so that something verified is there soon.
 Beside that (after it on a CPU, where they would disturb each other) one process compares all
-courses and then, step by step, the parameters of the best one, the most valuable step first
-(coordinate descent); a planner that learns from measurements is asked for one more course after
+plans and then, step by step, the parameters of the best one, the most valuable step first
+(coordinate descent); a planner that learns from measurements is asked for one more plan after
 the first race. On a GPU, whatever clearly leads after the first of these races is judged in full
-while the others go on; a first course that has hardly gained anything in them is not timed any
+while the others go on; a first plan that has hardly gained anything in them is not timed any
 more then: it waits until the rest has failed. One that has is verified first, because somebody
 waits. What won at last is judged in full like anything else, and only that number counts. A winner
 that is rejected is followed by the next; one whose values were wrong takes everything of the same
@@ -45,7 +45,7 @@ from kernel_lsp.search.fitness import LOOKS_BETTER
 
 OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[TunerClient]]
 RankAgain = Callable[[RankedPlan, float | None], Awaitable[RankedPlan | None]]
-"""What to try next, when a course's speedup over the original is known (None: it does not run)."""
+"""What to try next, when a plan's speedup over the original is known (None: it does not run)."""
 MAX_VARIANTS = {"cuda": 16, "cpu": 6}
 """In one comparison. On 16 cores as many Triton kernels compile in the time of two."""
 MAX_RACES = 4
@@ -57,7 +57,7 @@ waited for a turn at the device do not count, else a second job beside it would 
 its best parameters."""
 COMPILER = "torch.compile("
 MAX_SHORTER = 4
-"""Courses with one step less in one comparison."""
+"""Plans with one step less in one comparison."""
 MAX_IN_FULL = 4
 FAR_AHEAD, LITTLE = 1.15, 1.1
 """Times the speedup of another in a race, and what that one gains over the original at most: then
@@ -69,7 +69,7 @@ HOPELESS = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contestant:
-    """One point of the search: a course with parameters."""
+    """One point of the search: a plan with parameters."""
 
     candidate: Candidate
     ranked_plan: RankedPlan
@@ -197,7 +197,7 @@ class TargetSearch:
     async def _compared(
         self, first: RankedPlan, planning: asyncio.Task[list[RankedPlan]]
     ) -> Race | None:
-        """None when there is nothing to compare, or nobody who can. The other courses are written
+        """None when there is nothing to compare, or nobody who can. The other plans are written
         down while the process that compares starts, where it is needed in any case."""
         if not (self._can_run(first.candidate) and first.places()) and not self._many(
             await planning
@@ -265,7 +265,7 @@ class TargetSearch:
         return race
 
     async def _suggested(self, race: Race, first: RankedPlan) -> list[Contestant]:
-        """What the planner says to the first race: one more course, or none."""
+        """What the planner says to the first race: one more plan, or none."""
         name = first.candidate.id
         if self.again is None or name not in {*race.median_ms, *race.dropped}:
             return []
@@ -305,7 +305,7 @@ class TargetSearch:
         return "rewrites", []
 
     async def _without(self, center: Contestant, tuned: int) -> list[Contestant]:
-        """The course without this step, and without each that has no parameters: one may do
+        """The plan without this step, and without each that has no parameters: one may do
         harm."""
         ranked_plan, found = center.ranked_plan, []
         places = [

@@ -72,7 +72,7 @@ class Offered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a job found. ``proposals`` is best first and includes the losers, for the evidence."""
+    """What a job found. ``proposals`` is best first, with rejected ones for the evidence."""
 
     qualname: str
     proposals: tuple[Proposal, ...] = ()

@@ -34,7 +34,7 @@ class Move(StrEnum):
     """How an attempt came about."""
 
     SEED = "seed"
-    """Of the initial population: the planner's courses, torch.compile, the target itself."""
+    """Of the initial population: the planner's plans, torch.compile, the target itself."""
     RESTART = "restart"
     """From the target, without looking at a parent."""
     REFINE = "refine"

@@ -1,7 +1,7 @@
 """What rollouts earn: rewards of their turns, advantages of their rows, and what a step then
 learns from.
 
-For both kinds of tasks (rl_tasks.py): rows of prompts in words (rows.py) and talks in the compact
+For both kinds of tasks (rl_tasks.py): rows of prompts in words (rows.py) and dialogs in the compact
 form (rounds.py). Not covered: the rewards and advantages themselves (rewards.py, advantages.py)."""
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Of these tasks every plan's reward is known, so the gradient of what a policy can expect of them
 needs no rollouts: the sum over a task's plans of probability x reward, where the probabilities are
 those of the policy's scores among the plans (what TRLOO estimates from a few samples; Williams
-1992 has the gradient). A score is the log-probability of a talk, or of a question the expected
+1992 has the gradient). A score is the log-probability of a dialog, or of a question the expected
 ln(gain) over a temperature: what the product follows in either case. Supervised steps go before:
 weights by advantage (losses.py), or words of gains, softly. Rows come packed (packed.py), so that
 a step's host time is a few array operations. Not covered: which schedule is best
@@ -25,7 +25,7 @@ from kernel_lsp.agents.prompt_encoding.question import GAINS
 from trainer.algorithms import losses
 from trainer.algorithms.batches import Batch
 from trainer.policies import models, plan_values
-from trainer.policies.packed import QUESTIONS, SKIPPED, TALKS, PackedRows, PackedTask
+from trainer.policies.packed import DIALOGS, QUESTIONS, SKIPPED, PackedRows, PackedTask
 
 WORST = 1.0
 """ln(best / plan) from which on everything is equally bad: to be near the best is what is
@@ -43,7 +43,7 @@ class Schedule:
     """How one policy learns."""
 
     form: str
-    """"weigh" or "talk": which rows."""
+    """"weigh" or "dialog": which rows."""
     rate: float = 6e-4
     steps: int = 345
     batch: int = 128
@@ -116,7 +116,7 @@ class FormLesson:
     gains: Any
     """(R,): ln of each row's plan over its task's best, not below -WORST."""
     targets: Any
-    """(R,): of questions ln(gain over the rule's), of talks the advantage."""
+    """(R,): of questions ln(gain over the rule's), of dialogs the advantage."""
     kept: Any
     """(R,), bool: rows of this form."""
     ruled: Any
@@ -151,7 +151,7 @@ class FormLesson:
 def lesson(
     form: str, tasks: Sequence[PackedTask], rows: PackedRows, pad: int, device: str
 ) -> FormLesson:
-    kinds = (QUESTIONS,) if form == "weigh" else (TALKS, SKIPPED)
+    kinds = (QUESTIONS,) if form == "weigh" else (DIALOGS, SKIPPED)
     speeds = [_logs(task) for task in tasks]
     values = np.array(
         [speeds[task][plan] for task, plan in zip(rows.tasks, rows.plans, strict=True)]
@@ -348,7 +348,7 @@ def learn(
 
 
 def scores(model: Any, known: FormLesson, tasks: Sequence[int]) -> dict[int, dict[int, float]]:
-    """Task -> plan -> what the model thinks of it, in the ranked order; of talks the mean of both
+    """Task -> plan -> what the model thinks of it, in the ranked order; of dialogs the mean of both
     ways."""
     chosen = known.of(tasks, order=0)
     model.eval()

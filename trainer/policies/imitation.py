@@ -1,11 +1,11 @@
 """Measured plans as rows for a supervised start: what `sft` learns from where a recipe has
 `world.shown`.
 
-Every plan is written as a talk of one turn, once with its skills selected and once without (the null
-arm), and each of its words has the same advantage: ln of its speedup minus the mean over the
-task's plans that run. What failed counts as half of the slowest. A few hundred tasks are soon
-known by heart, so each is also written with its sites in other orders. Not covered: several turns in
-one talk (rounds.py samples them)."""
+Every plan is written as a dialog of one turn, once with its skills selected and once without, and
+each of its words has the same advantage: ln of its speedup minus the mean over the task's plans
+that run. What failed counts as half of the slowest. A few hundred tasks are soon known by heart, so
+each is also written with its sites in other orders. Not covered: several turns in one dialog
+(rollouts/rounds.py samples them)."""
 
 from __future__ import annotations
 

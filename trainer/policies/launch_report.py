@@ -40,7 +40,7 @@ class OrderedPlans:
 
 
 def rule(task: KernelPlans) -> OrderedPlans:
-    """Its courses in its order, then the rest as it was recorded."""
+    """Its plans in its order, then the rest as it was recorded."""
     rest = sorted(range(len(task.plans)), key=lambda place: (not task.plans[place].rule, place))
     first = task.first if task.first is not None else rest[0]
     return OrderedPlans(task=task, order=(first, *(place for place in rest if place != first)))

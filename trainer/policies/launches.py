@@ -46,7 +46,7 @@ TOO_FEW = "a task with fewer than two plans that can be encoded"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredLaunchPlan:
-    """One measured course."""
+    """One measured plan."""
 
     steps: tuple[Step, ...]
     view: KernelView

@@ -1,5 +1,5 @@
-"""A talk in the compact form while it is written: what may come next, on the measured plans of its
-task.
+"""A dialog in the compact form while it is written: what may come next, on its task's measured
+plans.
 
 A `Line` goes on by itself wherever nothing can be chosen: forced words, the rule's suggestion
 before the policy's own, the engine's answers and the verdicts between turns (both looked up). Its

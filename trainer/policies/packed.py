@@ -1,14 +1,14 @@
-"""Rows of measured plans as arrays in one file, encoded before a machine is lent: there they are only
-read.
+"""Rows of measured plans as arrays in one file, encoded before a machine is lent: there they are
+only read.
 
     python -m trainer.policies.packed --tasks tasks/ --tasks benchmarks/tasks --table plans.json \\
         --earlier policy.json --out .whl.policy [--jobs 16]
 
-Telling 7,000 talks took most of the 45 s that the second run on a GPU spent before its first step.
-Here every plan is written as a question (plan_values.py) and as talks (imitation.py), in several
+Encoding 7,000 dialogs took most of the 45 s that the second run on a GPU spent before its first
+step. Here every plan is written as a question (plan_values.py) and as dialogs (imitation.py), in several
 orders; a word's valid alternatives are numbered, since most words share theirs. Beside ``rows.npz``
 lies ``held-out.json.xz``, the tasks that are decoded word by word in the end. Not covered: what is
-learned of them (exact.py). """
+learned of them (exact.py)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from trainer.policies import imitation, plan_data, plan_values, ruling
 from trainer.policies.plan_data import TaskPlans
 
 ROWS, HELD_OUT = "rows.npz", "held-out.json.xz"
-QUESTIONS, TALKS, SKIPPED = 0, 1, 2
-"""Kinds of rows: weighings, talks with their skills selected, talks without a selection."""
+QUESTIONS, DIALOGS, SKIPPED = 0, 1, 2
+"""Kinds of rows: weighings, dialogs with their skills selected, dialogs without a selection."""
 PackedExample = tuple[Example, int, int, int, int]
 """A row with its task, plan, kind and order."""
 
@@ -119,8 +119,8 @@ def rows_of(made: Iterable[PackedExample]) -> PackedRows:
 def encode_plans(
     tasks: Sequence[TaskPlans], orders: int, without: Collection[str] = (), jobs: int = 1
 ) -> list[PackedExample]:
-    """Every plan as a question and as talks; ``orders``: more of the latter, in turn with and
-    without a selection; ``without``: tasks of which talks are not written, since nobody learns
+    """Every plan as a question and as dialogs; ``orders``: more of the latter, in turn with and
+    without a selection; ``without``: tasks of which dialogs are not written, since nobody learns
     them."""
     asked = [(task, number, orders, task.name in without) for number, task in enumerate(tasks)]
     if jobs == 1:
@@ -156,7 +156,7 @@ def _dialogs(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[P
                 imitation.example(task, plan, skip=skip),
                 number,
                 place,
-                SKIPPED if skip else TALKS,
+                SKIPPED if skip else DIALOGS,
                 order,
             )
 
@@ -277,7 +277,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="a folder")
     parser.add_argument(
-        "--orders", type=int, default=2, help="more orders in which talks are written"
+        "--orders", type=int, default=2, help="more orders in which dialogs are written"
     )
     parser.add_argument("--most", type=int, default=0, help="tasks; 0: all")
     parser.add_argument("--jobs", type=int, default=1, help="processes")

@@ -97,7 +97,7 @@ def encode_plan(
     skip: bool = False,
     selected: Sequence[str] | None = None,
 ) -> Dialog:
-    """A talk that says a plan after the rule's; ``selected``: words of the selection, else the
+    """A dialog that says a plan after the rule's; ``selected``: words of the selection, else the
     plan's skills.
 
     Raises ValueError where the plan cannot be said.
@@ -284,7 +284,7 @@ def _view_steps(session: Any, steps: Sequence[Step]) -> Viewed | None:
 
 
 def _bare(sites: Iterable[Site]) -> tuple[Site, ...]:
-    """Without what a talk never tells."""
+    """Without what a dialog never tells."""
     sound = (site for site in sites if all(proof.holds for proof in site.proofs))
     return tuple(replace(site, proofs=(), summary="", kind="") for site in sound)
 

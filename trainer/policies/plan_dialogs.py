@@ -1,16 +1,16 @@
-"""Recorded rewrites of tasks as talks in the compact form: what the shipped policy's cold start
+"""Recorded rewrites of tasks as dialogs in the compact form: what the shipped policy's cold start
 learns from.
 
     python -m trainer.policies.plan_dialogs --tasks benchmarks/tasks --table
     benchmarks/results/spaces-h200-DATE.json \\
-        --unchanged --out talks.jsonl [--most 3] [--device cuda]
+        --unchanged --out dialogs.jsonl [--most 3] [--device cuda]
 
 For each task the engine captures the program (on fake tensors, no GPU), then every chosen plan is
 written step by step exactly as the product writes it (`compact.Dialog`, `Engine.view`): the same words
 that serve. Chosen are the fastest right plans of a task, no slower than 3 % over its best; with
 ``--draw`` others are drawn too, and every row has advantages per word: ln of its speedup minus the
 mean of the task's rows. What the engine does not offer any more is counted with its reason. Not
-covered: several turns in one talk; which skills to select is answered with those of the plan. """
+covered: several turns in one dialog; which skills to select is answered with those of the plan. """
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def rows(
     engine: Engine,
     tally: Tally,
 ) -> list[dict[str, Any]]:
-    """Talks of one task as JSON, with what they are worth."""
+    """Dialogs of one task as JSON, with what they are worth."""
     chosen = plans(trajectory, options.most, options.draw)
     if not chosen:
         tally.skip(NOTHING_RIGHT, task.name)
@@ -180,7 +180,7 @@ async def run(options: argparse.Namespace) -> int:
                 tally.skip(NO_CAPTURE, f"{task.name}: {error}")
                 continue
             lines += [json.dumps(row) for row in made]
-            print(f"{task.name}: {len(made)} talks", flush=True)
+            print(f"{task.name}: {len(made)} dialogs", flush=True)
     finally:
         await engine.close()
     for one in tally.skipped:
@@ -189,7 +189,7 @@ async def run(options: argparse.Namespace) -> int:
         print("nothing was written", file=sys.stderr)
         return 1
     replace_file(options.out, ("\n".join(lines) + "\n").encode())
-    print(f"{len(lines)} talks in {options.out}")
+    print(f"{len(lines)} dialogs in {options.out}")
     return 0
 
 
@@ -219,7 +219,7 @@ def main() -> None:
     try:
         sys.exit(asyncio.run(run(parser.parse_args())))
     except KernelLspError as error:
-        sys.exit(f"talks: {error}")
+        sys.exit(f"dialogs: {error}")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def gains(task: TaskPlans) -> list[float]:
 
 
 def encode_plan(task: TaskPlans, plan: MeasuredPlan) -> value_model.WeighedPlan:
-    """As the product tells a course: by the sites of the steps that the engine took."""
+    """As the product tells a plan: by the sites of the steps that the engine took."""
     offered, cost, sites = task.situation.sites, task.before, list[Site]()
     for count, step in enumerate(plan.steps, 1):
         viewed = task.views[plan.keys[:count]]

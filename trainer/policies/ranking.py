@@ -3,7 +3,7 @@ the rule.
 
 Per task: the first suggestion is what greedy decoding says, held to measured plans; the next ones
 follow by their probability, as the product tries them (agents/learned.py). The rule's first
-suggestion is its first course; then come its other courses, then what differs from the first in
+suggestion is its first plan; then come its other plans, then what differs from the first in
 the fewest parameters. Everything is looked up, so arms are compared on the same measurements. Not
 covered: plans that were not measured, which the product may say (a device judges these)."""
 
@@ -81,7 +81,9 @@ def policies(
     """With several margins (lines.Writer) by which it deviates from the rule."""
     begun = [Dialog(task.situation, skip=skip) for task in tasks]
     chosen = begun if skip else _selected(tasks, begun, LineWriter(model, pad))
-    words = [talk.words[len(before.words) :] for talk, before in zip(chosen, begun, strict=True)]
+    words = [
+        dialog.words[len(before.words) :] for dialog, before in zip(chosen, begun, strict=True)
+    ]
     rows = [
         (number, plan, example(task, plan, skip=skip, selected=said))
         for number, (task, said) in enumerate(zip(tasks, words, strict=True))
@@ -90,7 +92,7 @@ def policies(
     scores = score_examples(model, pad, [row for _, _, row in rows])
     found = {}
     for margin in margins:
-        lines = [Line(task, talk.copy(), 1) for task, talk in zip(tasks, chosen, strict=True)]
+        lines = [Line(task, dialog.copy(), 1) for task, dialog in zip(tasks, chosen, strict=True)]
         LineWriter(model, pad, margin=margin).write(lines, 0, greedy=True)
         own: list[list[tuple[float, MeasuredPlan]]] = [[] for _ in tasks]
         for (number, plan, _), score in zip(rows, scores, strict=True):
@@ -105,7 +107,7 @@ def policies(
 
 
 def score_examples(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
-    """Log-probability of each whole talk under the whole grammar."""
+    """Log-probability of each whole dialog under the whole grammar."""
     found = [0.0] * len(examples)
     training, device = model.training, next(model.parameters()).device
     model.eval()

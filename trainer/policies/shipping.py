@@ -97,9 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--device", action="append", help="cuda, cpu: whose rewards it learned from (cuda)"
     )
     parser.add_argument(
-        "--margin", type=float, default=0.0, help="evaluate's: to leave the rule's course"
+        "--margin", type=float, default=0.0, help="evaluate's: to leave the rule's plan"
     )
-    parser.add_argument("--weighs", action="store_true", help="it has learned to weigh courses")
+    parser.add_argument("--weighs", action="store_true", help="it has learned to weigh plans")
     parser.add_argument("--target", action="append", help="graph, kernel: what it plans (graph)")
     parser.add_argument("--asked", action="store_true", help="only who chooses it gets it")
     parser.add_argument("--notes", type=Path, help="the model card's text")

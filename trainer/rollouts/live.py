@@ -1,4 +1,4 @@
-"""Rollouts of the product itself as a game of the trainer: real prompts, tools, feedback and gate.
+"""Rollouts of the product itself as tasks of the trainer: real prompts, tools, feedback and gate.
 
 Per task: the selection agent chooses for every scheme, the null scheme is given nothing, and all
 rollouts go on in step, so that their questions are sampled in one batch; each is the product's own
@@ -248,7 +248,7 @@ def _state(task: str, reached: float | None) -> WorldState:
     return WorldState(task=task, skills=None, point=(), speedup=reached)
 
 
-class LiveGame:
+class LiveTasks:
     """Tasks of a folder, as the product asks about them and its gate judges them."""
 
     def __init__(self, recipe: Recipe, tally: Tally) -> None:

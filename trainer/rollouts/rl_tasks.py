@@ -2,7 +2,7 @@
 held-out tasks.
 
 Three kinds behind one face, which `rl.py` knows alone: the product's own rollouts (live.py),
-prompts in words over a recorded table (worlds.py, episodes.py, rows.py), and talks in the compact
+prompts in words over a recorded table (worlds.py, episodes.py, rows.py), and dialogs in the compact
 form over measured plans (plan_data.py, rounds.py), which is what the shipped policy speaks. Tables
 are a fast test world: what they ask is never asked by the product."""
 
@@ -65,10 +65,10 @@ def of(recipe: Recipe, tally: Tally) -> RolloutTasks:
     """Raises ConfigError."""
     if recipe.world.live is not None:
         from trainer.rollouts.live import (
-            LiveGame,  # the product's pipeline: other games do not need it
+            LiveTasks,  # the product's pipeline: the others do not need it
         )
 
-        return LiveGame(recipe, tally)
+        return LiveTasks(recipe, tally)
     return DialogTasks(recipe) if recipe.model.words == "compact" else TableTasks(recipe, tally)
 
 
@@ -134,7 +134,7 @@ def _parents_of(recipe: Recipe, world: TableWorld, tally: Tally) -> list[StoredP
 
 
 class DialogTasks:
-    """Talks in the compact form."""
+    """Dialogs in the compact form."""
 
     apart = False
 

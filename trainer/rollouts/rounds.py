@@ -1,10 +1,10 @@
 """One batch of rollouts in the compact form, on measured plans: selections, turns, rewards,
 advantages, rows.
 
-The order of episodes.py with one talk instead of many prompts: the skills are chosen once per
+The order of episodes.py with one dialog instead of many prompts: the skills are chosen once per
 scheme, every scheme is rolled out some times over some turns (each a whole plan, given what the
-ones before came to), and the null scheme selects nothing. A talk is one row; each of its words has
-the advantage of the agent and the turn that said it. A scheme's selection stands in all of its
+ones before came to), and the null scheme selects nothing. A dialog is one row; each of its words
+has the advantage of the agent and the turn that said it. A scheme's selection stands in all of its
 rollouts' rows, so there it counts by its share. Rewards are looked up: every plan that can be said
 was measured. Not covered: the summary agent, which has no words in the compact form."""
 
@@ -124,7 +124,7 @@ def _turn(number: int, plan: MeasuredPlan) -> ModelTurn:
 
 
 def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
-    """The whole talk as one row."""
+    """The whole dialog as one row."""
     line, sample = one.line, one.line.dialog.sample()
     cuts = line.cuts[1:]
     spread = []

@@ -1,10 +1,10 @@
 """Which plans of a task are worth measuring, so that a policy can learn from their times.
 
     plans = Plans(engine, sites, random.Random(task), triton=True)
-    first = await plans.first(14)           # the rule's courses, random walks, random parameters
+    first = await plans.first(14)           # the rule's plans, random walks, random parameters
     more = await plans.near(best, 6)        # the best ones so far with one parameter changed
 
-The rule's first course comes first: every comparison with the rule needs it. Its other courses
+The rule's first plan comes first: every comparison with the rule needs it. Its other plans
 show where another skill or site wins, random walks what nobody would have tried, random parameters
 what depends on sizes. Programs are made for measuring alone (`Engine.variants`): no batch size
 stays free. Not covered: measuring (recording.py)."""
@@ -50,7 +50,7 @@ class Plans:
         self._seen: set[str] = set()
 
     async def first(self, most: int) -> list[RankedPlan]:
-        """Up to ``most``, the rule's first course first. Empty where nothing applies."""
+        """Up to ``most``, the rule's first plan first. Empty where nothing applies."""
         ranked_plans = await self._ruled(min(MAX_COURSES, most))
         walks = (
             [ranked_plan for _ in range(WALKS) if (ranked_plan := await self._walk())]
@@ -59,9 +59,7 @@ class Plans:
         )
         wide = [ranked_plan for ranked_plan in ranked_plans if _places(ranked_plan)]
         found = [*ranked_plans, *walks][:most]
-        if (
-            wide
-        ):  # the main course half of the time: what the rule suggests is what has to be beaten
+        if wide:  # the main plan half of the time: what the rule suggests is what has to be beaten
             weights = [2.0 * len(wide), *(1.0 for _ in wide[1:])]
             found += await self._varied(
                 lambda: self._draw.choices(wide, weights)[0], CHANGED, most - len(found)
@@ -107,7 +105,7 @@ class Plans:
         return await self._ranked_plan(steps, sites) if steps else None
 
     async def _varied(self, choose: Any, share: float | None, most: int) -> list[RankedPlan]:
-        """Other parameters of a chosen course; ``share`` None: of exactly one parameter."""
+        """Other parameters of a chosen plan; ``share`` None: of exactly one parameter."""
         found: list[RankedPlan] = []
         for _ in range(TRIES * most):
             if len(found) >= most:

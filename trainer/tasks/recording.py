@@ -47,7 +47,7 @@ QUICK_ROUNDS, QUICK_S, ROUNDS, TIMED_S = 4, 1.5, 11, 3.0
 """Of the first wave; of all plans together, at most."""
 EXPECTED_S, LONGEST_S = 25.0, 90.0
 """What a task is guessed to take when the end is near, and after which it is given up: one that
-hangs must not hold a lane for the whole of a short lease."""
+hangs must not hold a place for the whole of a short lease."""
 WRONG = ("far from the original", "another shape", "results instead")
 
 

@@ -50,7 +50,7 @@ class RecordedSpace:
     facts: tuple[str, ...] = ()
     """What a prompt may tell of it: operators, shapes."""
     steps: tuple[Step, ...]
-    """The course; parameters not among the axes are fixed here."""
+    """The plan; parameters not among the axes are fixed here."""
     axes: tuple[RecordedAxis, ...]
     original_ms: float
     times: dict[Point, float]

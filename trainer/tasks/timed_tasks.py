@@ -25,20 +25,20 @@ T = TypeVar("T")
 async def share(
     following: Callable[[], T | None],
     work: Callable[[T], Awaitable[None]],
-    lanes: int,
+    at_once: int,
     end: float | None = None,
 ) -> bool:
-    """The work on one item after the other in each lane, until ``following`` has none for it. What
-    runs at ``end`` (on the monotonic clock; None: never) is given up. Returns whether everything
-    ended before."""
+    """Does the work on one item after the other, ``at_once`` of them side by side, until
+    ``following`` has none. What runs at ``end`` (on the monotonic clock; None: never) is given up.
+    Returns whether everything ended before."""
 
-    async def lane() -> None:
+    async def worker() -> None:
         while (item := following()) is not None:
             await work(item)
 
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(None if end is None else end - time.monotonic()):
-            await asyncio.gather(*(lane() for _ in range(lanes)))
+            await asyncio.gather(*(worker() for _ in range(at_once)))
             return True
     return False
 

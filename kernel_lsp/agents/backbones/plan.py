@@ -2,7 +2,7 @@
 
 It names the best-ranked site that it has not named before for the same sites, first every site
 with its default parameters, then with one other choice at a time. Selecting takes the first
-skills, which come ranked; no skill is ever written down. Not covered: whole courses of rewrites
+skills, which come ranked; no skill is ever written down. Not covered: whole plans of rewrites
 (agents/plan.py), which the quick search makes."""
 
 from __future__ import annotations

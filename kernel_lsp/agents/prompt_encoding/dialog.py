@@ -42,7 +42,7 @@ class DialogPhase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenSample:
-    """A talk as tokens. The three are aligned."""
+    """A dialog as tokens. The three are aligned."""
 
     tokens: tuple[int, ...]
     said: tuple[bool, ...]
@@ -69,7 +69,7 @@ class Dialog:
         self.phase = DialogPhase.STEP if skip or not self._numbering.skills else DialogPhase.SELECT
 
     def copy(self) -> Dialog:
-        """The same talk, to go on in another way."""
+        """The same dialog, to go on in another way."""
         made = copy.copy(self)
         made.words, made.offers, made._open = list(self.words), list(self.offers), dict(self._open)
         made._numbering = self._numbering.copy()
@@ -195,7 +195,7 @@ class Dialog:
 
     def _expect(self, phase: DialogPhase) -> None:
         if self.phase is not phase:
-            raise ValueError(f"the talk is at {self.phase.value}, not at {phase.value}")
+            raise ValueError(f"the dialog is at {self.phase.value}, not at {phase.value}")
 
     # --- for decoding and training -----------------------------------------------------------
 

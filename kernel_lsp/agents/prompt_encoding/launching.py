@@ -7,7 +7,7 @@ one word.
 
 Told are what it is handed, what it does in which loops, and of both states what decides the time:
 blocks, elements a thread, programs, warps, stages. Names are the author's own, so constants are
-numbered. The words are those of a talk (vocabulary.py). Not covered: which steps there are;
+numbered. The words are those of a dialog (vocabulary.py). Not covered: which steps there are;
 measuring."""
 
 from __future__ import annotations

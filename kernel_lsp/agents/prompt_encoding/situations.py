@@ -61,7 +61,7 @@ class Situation:
 
 @dataclass
 class Numbering:
-    """The numbers that operations, sites, skills and spaces have in one talk. They never change."""
+    """The numbers of operations, sites, skills and spaces in one dialog. They never change."""
 
     operations: dict[str, int] = field(default_factory=dict)
     """By name."""

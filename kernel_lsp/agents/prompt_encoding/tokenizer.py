@@ -13,7 +13,7 @@ from typing import Any
 from kernel_lsp.agents.prompt_encoding.vocabulary import END, PAD, TOKENS, VERSION, WORDS
 
 CONTEXT = 4096
-"""Tokens of a whole talk: an opening of 1,400 words and many turns."""
+"""Tokens of a whole dialog: an opening of 1,400 words and many turns."""
 SPECIAL = (PAD, END)
 
 

@@ -1,14 +1,15 @@
-"""The question how much faster a course is than the rule's first: two plans beside each other, and
+"""The question how much faster a plan is than the rule's first: two plans beside each other, and
 one word.
 
-    question = Question(situation, before, rule, course)
+    question = Question(situation, before, rule, plan)
     said = await runtime.reply(question)        one of 33 words, each with its probability
     expected(choice.words, choice.logprobs)    ln of the expected gain
 
-Whoever names steps one by one cannot know what the program will look like in the end; here it is
-told, by the engine's estimates (records.CallCost). The words are those of a talk (vocabulary.py),
-so one model does both. Shorter than a talk: of 385 measured programs a small model learned more of
-70 words than of 270. Not covered: which courses there are; measuring."""
+Whoever names steps one by one cannot know what the program will look like in the end; here the
+question says it, by the engine's estimates (records.CallCost). The words are those of a dialog
+(vocabulary.py), so one model does both. It is shorter than a dialog: of 385 measured programs a
+small model learned more from 70 words than from 270. Not covered: which plans there are;
+measuring."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ MIN_LEFT = 0.02
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeighedPlan:
-    """A course as it is told."""
+    """A plan as the question has it."""
 
     skills: tuple[str, ...]
     cost: CallCost

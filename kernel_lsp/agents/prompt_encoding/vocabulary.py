@@ -15,7 +15,7 @@ LARGEST, DIVISIBLE, EXACT, EXPONENTS, SHARES, GAIN_STEPS = 40, 6, 16, 24, 16, 48
 """Of sizes (2^40), of marks of divisibility, of whole numbers, of exponents, of benefits, of
 gains."""
 MAX_OPERATIONS, MAX_SITES, MAX_SKILLS, MAX_SPACES, MAX_CHOICES = 160, 96, 32, 32, 32
-"""That have a number of their own in one talk."""
+"""That have a number of their own in one dialog."""
 DEVICES = {"cuda": "on-cuda", "cpu": "on-cpu"}
 LAYOUTS = {
     "contiguous": "",

@@ -1,7 +1,7 @@
 """About how long one call of a whole target takes: the host's part beside the device's, the longer
 of them.
 
-Ranks what is planned (which course first, whether a recording pays); what is offered has been
+Ranks what is planned (which plan first, whether a recording pays); what is offered has been
 measured. Rates are one H200's. Host times are three quarters of what 5,091 plans of 387 programs
 took on its busy host (2026-11-21, least squares over the calls that the host decides), and half as
 much again as on an idle one: what matters is how they compare. Not covered: the CPU, where host

@@ -112,8 +112,8 @@ def test_the_expected_reward_is_that_of_the_softmax_and_its_gradient_is_reinforc
 def test_steps_of_reinforcement_hold_all_plans_of_a_task_told_in_one_way(
     tasks: list[TaskPlans],
 ) -> None:
-    known = lesson(tasks, "talk", 2)
-    told = exact.Schedule(form="talk", rl_steps=5, tasks=3)
+    known = lesson(tasks, "dialog", 2)
+    told = exact.Schedule(form="dialog", rl_steps=5, tasks=3)
     for chosen in exact.reinforced_batches(known, told, range(6), 0):
         rows = known.rows
         for number in np.unique(rows.tasks[chosen]):
@@ -130,7 +130,7 @@ def lesson(tasks: list[TaskPlans], form: str, orders: int = 0) -> exact.FormLess
     return exact.lesson(form, about, packed.rows_of(packed.encode_plans(tasks, orders)), pad, "cpu")
 
 
-@pytest.mark.parametrize("form", ["weigh", "talk"])
+@pytest.mark.parametrize("form", ["weigh", "dialog"])
 def test_what_pays_becomes_likelier(tasks: list[TaskPlans], form: str) -> None:
     known = lesson(tasks[:1], form)
     told = exact.Schedule(form=form, steps=1, rl_steps=40, rl_rate=1e-2, warmup=1, imitation=0.0)

@@ -4,7 +4,7 @@ grammar.
 Frames (wire.py): open (folder), reply (tokens, table, temperature, seed). Runs in the project's
 interpreter, which needs torch and nothing else. One thread: the engine computes beside it, and two
 threads that wait for each other on two busy cores took eight times as long. Not covered: several
-talks at once."""
+dialogs at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Replies along a grammar's graph: words with one choice are taken, the others are chosen by the
 model.
 
-What is known of a talk's beginning is kept, so a talk that goes on costs its new words alone. A
+What is known of a dialog's beginning is kept, so a dialog that goes on costs its new words alone. A
 word that nothing else was valid for has probability one, and waits to be read together with those
 after it."""
 
@@ -35,7 +35,7 @@ class DecodedReply:
 
 
 class Decoder:
-    """One model and the talk that it has read last."""
+    """One model and the dialog that it has read last."""
 
     def __init__(self, network: Network) -> None:
         self._network, self._cache = network, KeyValueCache(network.shape)

@@ -1,4 +1,4 @@
-"""Qwen3's architecture in plain torch, for one talk at a time on the CPU, in float32.
+"""Qwen3's architecture in plain torch, for one dialog at a time on the CPU, in float32.
 
 Shapes: T new tokens after S that are in the cache, H hidden, N heads, G key heads, D per head.
 Equal to transformers' implementation to float32 rounding (tests/unit/agents/test_small_network.py).
@@ -16,7 +16,7 @@ GROW = 512
 
 
 class KeyValueCache:
-    """Keys and values of a talk's beginning; what is cut off is written over."""
+    """Keys and values of a dialog's beginning; what is cut off is written over."""
 
     def __init__(self, shape: NetworkShape) -> None:
         self._shape, self.length = shape, 0
@@ -31,7 +31,7 @@ class KeyValueCache:
         needed = self.length + count
         if needed > self._shape.context:
             raise UnfitCheckpoint(
-                f"the talk needs {needed} tokens, the model has {self._shape.context}"
+                f"the dialog needs {needed} tokens, the model has {self._shape.context}"
             )
         old = self._room.shape[3]
         if needed > old:

@@ -102,11 +102,11 @@ class Runtime:
         temperature: float = 0.0,
         seed: int | None = None,
     ) -> ModelReply:
-        """To a talk whose turn it is, or a question; ``among``: None for all that it offers. Raises
-        BackboneError, the same at once when it was given up."""
+        """The model's reply to a dialog whose turn it is, or to a question; ``among``: None for all
+        that it offers. Raises BackboneError, the same at once when it was given up."""
         if len(messages_read.tokens) > CONTEXT - LONGEST_REPLY:
             count = len(messages_read.tokens)
-            cause = f"the talk has grown to {count} words, the policy reads {CONTEXT}"
+            cause = f"the dialog has grown to {count} words, the policy reads {CONTEXT}"
             raise BackboneError(cause, "nothing is to be done: the rule plans such a target")
         message = {
             "op": "reply",

@@ -1,4 +1,4 @@
-"""Work in lanes: side by side, until nothing is left or the time is over; and the file that it
+"""Work side by side, until nothing is left or the time is over; and the file that it
 fills."""
 
 import asyncio
