@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
-import platform
 import statistics
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reporting import circumstances, write_record
 from kernel_lsp.analysis import RULES, analyze
 from kernel_lsp.checker import check_paths
 from kernel_lsp.records import Analysis, Snapshot
@@ -68,17 +67,12 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(f"load average: {load:.2f} on {os.cpu_count()} cores")
     if arguments.out:
-        facts = {
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "load_average": round(load, 2),
-        }
-        facts |= {"python": platform.python_version(), "jobs": arguments.jobs}
+        facts = {**circumstances(), "jobs": arguments.jobs}
         row: dict[str, Any] = {"files": len(results), "seconds": round(seconds, 1)}
         row |= {"cpu_seconds": round(cpu_seconds, 1), "exceptions": 0, "bar_seconds": 60}
         row["findings"] = _counts(results)
         body = {"schema_version": 1, "environment": facts, "check": row}
-        arguments.out.write_text(json.dumps(body, indent=1) + "\n")
+        write_record(arguments.out, body)
     _print_open(_source(num_lines=2000))
     for rule in arguments.show:
         _print_places(results, rule)

@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
-import os
 import platform
 import statistics
 import time
@@ -24,6 +22,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.evaluator import BODIES, same
+from benchmarks.reporting import circumstances, print_record
 from kernel_lsp.confinement import Confinement, entry
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.processes import warm
@@ -110,15 +109,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     report = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.release()}",
-        "date": time.strftime("%Y-%m-%d"),
-        "load_before": os.getloadavg()[0],
+        **circumstances(),
+        "kernel": platform.release(),
         "judged": asyncio.run(measure(options.rounds)),
     }
-    text = json.dumps(report, indent=1)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    print_record(options.json, report)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import platform
 import statistics
@@ -22,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reporting import circumstances, print_record
 from kernel_lsp import scratch
 from kernel_lsp.confinement import Confinement, clean_environment, confine, entry, held, namespaces
 
@@ -116,10 +116,8 @@ def main() -> None:
     options = parser.parse_args()
     tried = asyncio.run(held.try_layers())
     report = {
+        **circumstances(),
         "kernel": platform.release(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "date": time.strftime("%Y-%m-%d"),
-        "load": os.getloadavg()[0],
         "held": {
             "layers": sorted(tried.layers),
             "words": tried.words,
@@ -130,10 +128,7 @@ def main() -> None:
         "median_ms": medians(options.rounds),
         "escapes": escapes(),
     }
-    text = json.dumps(report, indent=1)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    print_record(options.json, report)
 
 
 if __name__ == "__main__":

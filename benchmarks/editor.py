@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from benchmarks.reporting import circumstances, write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = '''
@@ -366,14 +367,12 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(f"load average at the end: {load:.2f} on {os.cpu_count()} cores")
     if arguments.out:
-        facts: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count()}
-        facts |= {"python": platform.python_version(), "load_average": round(load, 2)}
         body = {
             "schema_version": 1,
-            "environment": facts,
+            "environment": circumstances(),
             "rows": [{**asdict(r), "ok": r.ok} for r in rows],
         }
-        arguments.out.write_text(json.dumps(body, indent=1) + "\n")
+        write_record(arguments.out, body)
     sys.exit(0 if all(row.ok for row in rows) else 1)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from benchmarks.reporting import write_record
 from kernel_lsp import wire
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, evaluate
 from kernel_lsp.evaluator.verify import request_from_files
@@ -130,8 +130,7 @@ def main() -> None:
             f"  {row['workload']:20} {row['status']:10} {_interval(row['speedup']):22} "
             f"{row['detail']}"
         )
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1))
+    write_record(options.out, result)
 
 
 if __name__ == "__main__":

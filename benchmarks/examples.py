@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
+
+from benchmarks.reporting import circumstances, write_record
 
 ROOT = Path(__file__).resolve().parent.parent
 BAR_SECONDS, BAR_SPEEDUP = 30.0, 5.0
@@ -130,10 +131,7 @@ def main() -> None:
     print(
         f"slowest first verified rewrite: {slowest and round(slowest, 1)} s (bar {BAR_SECONDS} s)"
     )
-    if options.out:
-        options.out.write_text(
-            json.dumps({"date": date.today().isoformat(), "rows": table}, indent=1) + "\n"
-        )
+    write_record(options.out, {**circumstances(), "rows": table})
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reporting import write_record
 from kernel_lsp.checker import check_paths
 from kernel_lsp.records import Finding
 
@@ -46,7 +47,7 @@ def main() -> None:
             "seed": arguments.seed,
         }
         body |= {"num_findings": len(rows), "by_rule": table, "sample": judged}
-        arguments.out.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
+        write_record(arguments.out, body)
 
 
 def _arguments() -> argparse.Namespace:

@@ -10,21 +10,20 @@ Not covered: reading, installing Python and the editor, and how far the package 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 from pages import blocks  # noqa: E402 - how the tests read the pages
+
+from benchmarks.reporting import circumstances, write_record  # noqa: E402
 
 PAGE = ROOT / "docs" / "how-to" / "neovim.md"
 STORY = ROOT / "tests" / "e2e" / "neovim_story.lua"
@@ -72,16 +71,15 @@ def main() -> None:
     load = [round(before, 2), round(os.getloadavg()[0], 2)]
     print(f"load {load[0]} before, {load[1]} after, on {os.cpu_count()} cores; bar {BAR_S} s")
     if arguments.out:
-        machine = {"machine": platform.platform(), "cores": os.cpu_count(), "load": load}
         rows = [asdict(step) for step in steps]
         found = {
-            "date": date.today().isoformat(),
-            **machine,
+            **circumstances(),
+            "load": load,
             "bar_s": BAR_S,
             "wall_s": seconds,
             "steps": rows,
         }
-        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
+        write_record(arguments.out, found)
     sys.exit(0 if seconds <= BAR_S else 1)
 
 

@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.reporting import write_record
+
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "unit" / "test_fuzz.py"
 DRAWN = 60
@@ -71,7 +73,7 @@ def main() -> None:
         rows.append(fuzz(kind, arguments.inputs))
         print(json.dumps(rows[-1]), flush=True)
         if arguments.out:
-            arguments.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+            write_record(arguments.out, {"rows": rows})
     sys.exit(0 if all(row["passed"] for row in rows) else 1)
 
 

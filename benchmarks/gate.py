@@ -32,6 +32,7 @@ from benchmarks.gating import big, busy, leftovers, mutation, throughput, verdic
 from benchmarks.gating.faults import TASK
 from benchmarks.gating.mutation import Shard
 from benchmarks.gating.running import Bench, GatePart, GateRow
+from benchmarks.reporting import write_record
 from kernel_lsp import wire
 from kernel_lsp.evaluator import Gate
 
@@ -91,11 +92,11 @@ async def run(
                 stored = _stored(part, time.monotonic() - start)
                 result["parts"][name] = {**about, "seed": seed, **stored}
                 _print_part(name, part, time.monotonic() - start)
-                _write(out, result)
+                write_record(out, result)
         left = await _left(folder, memory)
     result["parts"]["leaks"] = {**about, **_stored(left, 0.0)}
     _print_part("leaks", left, 0.0)
-    _write(out, result)
+    write_record(out, result)
     return all(
         row["met"] is not False
         for name in (*parts, "leaks")
@@ -112,7 +113,7 @@ async def run_shards(options: argparse.Namespace, seconds: float) -> bool:
 
     def hand(out: Path, known: list[dict[str, Any]]) -> None:
         part = {"seed": options.seed, "data": known}
-        _write(out, {"schema": 1, "device": options.device, "parts": {MUTANTS: part}})
+        write_record(out, {"schema": 1, "device": options.device, "parts": {MUTANTS: part}})
 
     def collect(out: Path) -> list[dict[str, Any]]:
         made = json.loads(out.read_text())["parts"][MUTANTS]
@@ -134,7 +135,7 @@ async def run_shards(options: argparse.Namespace, seconds: float) -> bool:
         **_stored(part, took),
     }
     _print_part(MUTANTS, part, took)
-    _write(options.out, result)
+    write_record(options.out, result)
     return all(row.met is not False for row in part.rows)
 
 
@@ -143,7 +144,7 @@ def _keep(
 ) -> None:
     """A long part is written as it goes."""
     result["parts"][MUTANTS] = {**about, **_stored(part, time.monotonic() - start)}
-    _write(out, result)
+    write_record(out, result)
 
 
 def _share(name: str, parts: list[str]) -> float:
@@ -234,11 +235,6 @@ def _earlier(out: Path | None, device: str) -> dict[str, Any]:
 def _stored(part: GatePart, seconds: float) -> dict[str, Any]:
     rows: list[Any] = wire.to_json(part.rows)
     return {"seconds": round(seconds, 1), "rows": rows, "notes": part.notes, "data": part.data}
-
-
-def _write(out: Path | None, result: dict[str, Any]) -> None:
-    if out is not None:
-        out.write_text(json.dumps(result, indent=1))
 
 
 def _print_head(about: dict[str, Any]) -> None:

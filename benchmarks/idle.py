@@ -30,9 +30,10 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
 
 from scripted_model import Say, ScriptedModel
 
+from benchmarks.reporting import circumstances, write_record
 from kernel_lsp import config
 from kernel_lsp.evaluator.sharing import nvml
-from kernel_lsp.files import read_source, replace_file
+from kernel_lsp.files import read_source
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.records import (
@@ -200,10 +201,10 @@ def main() -> None:
     if options.out:
         about = {
             "schema_version": 1,
-            "date": time.strftime("%Y-%m-%d"),
+            **circumstances(),
             "device": device_name(options.device),
         }
-        replace_file(options.out, (json.dumps({**about, **record}, indent=1) + "\n").encode())
+        write_record(options.out, {**about, **record})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import copy
 import importlib.util
-import json
 import statistics
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.reporting import circumstances, write_record
 from kernel_lsp.records import Program, Setting, Skill, Step, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.rewrite.engine import EngineSession
 
@@ -340,9 +340,8 @@ def main() -> None:
             print(show(row), flush=True)
             torch.cuda.empty_cache()
     if options.out:
-        device = torch.cuda.get_device_name()
-        about = {"device": device, "torch": torch.__version__, "num_reps": NUM_REPS}
-        options.out.write_text(json.dumps({**about, "rows": rows}, indent=1))
+        about = {**circumstances("cuda"), "torch": torch.__version__, "num_reps": NUM_REPS}
+        write_record(options.out, {**about, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reporting import write_record
 from kernel_lsp import config, wire
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
@@ -252,7 +253,7 @@ def main() -> None:
     show(found)
     if options.out:
         records = found.pop("records")
-        replace_file(options.out, (json.dumps(found, indent=1) + "\n").encode())
+        write_record(options.out, found)
         beside = options.out.with_suffix(".records.json")
         replace_file(beside, (json.dumps(records) + "\n").encode())
     return None

@@ -31,6 +31,7 @@ from statistics import fmean
 
 import numpy as np
 
+from benchmarks.reporting import write_record
 from kernel_lsp.records import Json
 from trainer.data.intervals import of_groups
 
@@ -223,8 +224,7 @@ def main() -> None:
     )
     for name, one in result["ratios"].items():
         print(f"{name:<18} {one['mean']:.3f} [{one['low']:.3f}, {one['high']:.3f}]")
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_record(options.out, result)
 
 
 if __name__ == "__main__":

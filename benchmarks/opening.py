@@ -35,15 +35,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.reporting import circumstances, write_record
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, KernelLspError
-from kernel_lsp.files import read_source, replace_file
+from kernel_lsp.files import read_source
 from kernel_lsp.pipeline import Pipeline, kept, parts
 from kernel_lsp.pipeline.opened import JobBench, Opened, engine_of, open_target
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
@@ -296,7 +296,7 @@ def _write_report(out: Path, report: dict[str, Any], python: str) -> None:
     keys = ("whole", "opened", "proposed")
     mean = {key: sum(row[key] for row in rows) / max(1, len(rows)) for key in keys}
     report |= {
-        "date": datetime.now(UTC).date().isoformat(),
+        **circumstances(),
         "device": f"cpu, {os.cpu_count()} cores, {platform.machine()}; --small",
         "torch": probe.stdout.strip(),
         "kernel_lsp": version("kernel-lsp"),
@@ -311,7 +311,7 @@ def _write_report(out: Path, report: dict[str, Any], python: str) -> None:
         },
     }  # fmt: skip
     report["programs"] = dict(sorted(report["programs"].items()))
-    replace_file(out, (json.dumps(report, indent=1) + "\n").encode())
+    write_record(out, report)
 
 
 if __name__ == "__main__":

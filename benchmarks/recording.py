@@ -16,7 +16,6 @@ a call of one takes some 50 us."""
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import statistics
@@ -33,6 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.reporting import circumstances, write_record  # noqa: E402
 from kernel_lsp.workloads import running  # noqa: E402
 
 BAR = 1.05
@@ -52,8 +52,7 @@ def main() -> None:
         return
     found = {loop: _table_row(loop, _compared(loop, arguments)) for loop in arguments.loops}
     report = {"device": arguments.device, "steps": STEPS, "bar": BAR, "loops": found}
-    if arguments.out:
-        arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    write_record(arguments.out, {**circumstances(), **report})
     sys.exit(int(any(one["wall"]["middle"] > BAR for one in found.values())))
 
 

@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.reporting import write_record
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import (
     Candidate,
@@ -300,9 +301,7 @@ def main() -> None:
             "share": SHARE,
             "bar": BAR,
         }
-        options.out.write_text(
-            json.dumps({**about, "means": means, "met": met, "rows": rows}, indent=1)
-        )
+        write_record(options.out, {**about, "means": means, "met": met, "rows": rows})
     sys.exit(0 if met else 1)
 
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import random
 import statistics
 import warnings
@@ -31,6 +30,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reporting import write_record
 from benchmarks.search import Space, drawn, newest, replayed, spaces
 from kernel_lsp.records import Archive, Attempt, Context, Json, Move
 from kernel_lsp.search.evolution import Evolution
@@ -192,9 +192,7 @@ def main() -> None:
         print(_describe(row))
     if options.out:
         about = {"recording": options.recording.name, "seeds": options.seeds}
-        options.out.write_text(
-            json.dumps({**about, "rows": rows, "differences": paired}, indent=1) + "\n"
-        )
+        write_record(options.out, {**about, "rows": rows, "differences": paired})
 
 
 if __name__ == "__main__":

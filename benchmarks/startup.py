@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.reporting import write_record
 from kernel_lsp.evaluator.devices import cpu
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -319,7 +320,7 @@ def main() -> None:
         print(table(found), flush=True)
         if asked.out:
             runs = {kind: [vars(one) for one in ones] for kind, ones in found.items()}
-            asked.out.write_text(json.dumps(runs, indent=1) + "\n")
+            write_record(asked.out, runs)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kernel_lsp.files import replace_file
+from benchmarks.reporting import circumstances, write_record
 from kernel_lsp.programs import measuring, stepping
 from kernel_lsp.programs.measuring import AS_IS, FIRST, LATER, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
@@ -102,12 +101,12 @@ def _write(out: Path, rows: list[dict[str, Any]], steps: int, program: str) -> N
         "program": program,
         "steps": steps,
         "rounds": len((*FIRST, *LATER)),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        **circumstances(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "summary": _summary(rows),
         "rows": rows,
     }
-    replace_file(out, (json.dumps(record, indent=1) + "\n").encode())
+    write_record(out, record)
 
 
 def _known(out: Path) -> list[dict[str, Any]]:

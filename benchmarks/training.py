@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import random
 import statistics
 import sys
@@ -27,6 +26,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.reporting import circumstances, write_record
 from trainer import sft
 from trainer.algorithms.batches import Example
 from trainer.config import Hardware, ModelConfig, Optimizer, Recipe, Sft
@@ -277,7 +277,7 @@ def main() -> None:
     batches = [every[i : i + options.batch] for i in range(0, len(every), options.batch)]
     record: dict[str, Any] = {
         "size": options.size,
-        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
+        **circumstances(options.device),
         "torch": torch.__version__,
         "rows": options.batch,
         "tokens_per_step": sum(map(len, every)) / len(batches),
@@ -292,8 +292,7 @@ def main() -> None:
         record["trl"] = theirs(options, batches)
         record["ratio"] = record["ours"]["tokens_per_s"] / record["trl"]["tokens_per_s"]
     print(table(record))
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(options.out, record)
     gap = (
         abs(record["ours"]["first_loss"] / record["trl"]["first_loss"] - 1)
         if "trl" in record

@@ -35,6 +35,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reporting import circumstances, write_record
+
 WORKERS = 12
 TURN_S = 75.0
 """So long tasks are prepared before those that are ready are timed."""
@@ -485,11 +487,8 @@ def run(options: argparse.Namespace, paths: list[Path], rows: dict[str, Any]) ->
 def write(out: Path, rows: dict[str, Any]) -> None:
     import torch
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    content = {"device": device, "torch": torch.__version__, "rows": rows}
-    whole = out.with_suffix(".new")
-    whole.write_text(json.dumps(content, indent=1) + "\n")
-    whole.replace(out)
+    about = circumstances("cuda" if torch.cuda.is_available() else "cpu")
+    write_record(out, {**about, "torch": torch.__version__, "rows": rows})
 
 
 def main() -> None:

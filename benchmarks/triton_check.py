@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import functools
 import importlib
-import json
 import os
 import re
 import sys
@@ -31,10 +30,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from benchmarks.reporting import write_record
 from benchmarks.triton_targets import jobs, name
 from kernel_lsp import skillbook
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.files import replace_file
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.records import ArgSpec, Candidate, Program, Skill, Step, Workload
 
@@ -79,8 +78,7 @@ def main() -> None:
             print(f"    {what}: {said[:300]}", flush=True)
     bad = sum(not said.startswith("ok") for found in rows.values() for said in found.values())
     print(f"{len(rows)} kernels, {sum(map(len, rows.values()))} rewrites, {bad} not right")
-    if options.out:
-        replace_file(options.out, (json.dumps(rows, indent=1) + "\n").encode())
+    write_record(options.out, rows)
 
 
 def _skills() -> list[Skill]:

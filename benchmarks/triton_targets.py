@@ -34,12 +34,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-import triton
-
+from benchmarks.reporting import circumstances, write_record
 from kernel_lsp import analysis, config, phases
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.files import read_source, replace_file
+from kernel_lsp.files import read_source
 from kernel_lsp.models.store import PolicyStore
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
@@ -182,14 +180,12 @@ def save(options: argparse.Namespace, rows: Rows) -> None:
         groups.setdefault(kernel.partition("/")[0], {})[kernel] = found
     record = {
         "schema_version": 3,
-        "date": time.strftime("%Y-%m-%d"),
-        "device": torch.cuda.get_device_name() if options.device == "cuda" else options.device,
-        "versions": {"torch": torch.__version__, "triton": triton.__version__},
+        **circumstances(options.device),
         **summary(rows),
         "groups": {group: summary(some) for group, some in groups.items()},
         "rows": rows,
     }
-    replace_file(options.out, (json.dumps(record, indent=1) + "\n").encode())
+    write_record(options.out, record)
 
 
 def earlier(paths: Iterable[Path]) -> Rows:

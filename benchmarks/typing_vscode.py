@@ -10,19 +10,19 @@ network."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "vscode"))
 from vscode_helpers import SERVER, TOOLS, large, play  # noqa: E402 - how the tests drive it
+
+from benchmarks.reporting import circumstances, write_record  # noqa: E402
 
 BAR_ACTIVATION_MS = 200
 
@@ -54,10 +54,10 @@ def main() -> None:
     )
     print(f"load {load[0]:.2f} before, {load[1]:.2f} after, on {os.cpu_count()} cores")
     if arguments.out:
-        about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "load": load}
+        about = {**circumstances(), "load": load}
         rows = {**found, "ratio_of_medians": ratio, "server_cpu_ms_per_key": per_key_ms}
         rows["activation_ms"] = steps["activation"]
-        arguments.out.write_text(json.dumps({**about, **rows}, indent=2) + "\n")
+        write_record(arguments.out, {**about, **rows})
 
 
 def _typed(blocks: int) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from kernel_lsp.errors import ConfigError
 from tests.unit.trainer.test_trainer_plans import proposed, task  # noqa: F401
 from trainer.algorithms import batches
 from trainer.policies import exact, imitation, models, packed, plan_values
-from trainer.policies.packed import QUESTIONS, SKIPPED, TALKS
+from trainer.policies.packed import QUESTIONS, SKIPPED, DIALOGS
 from trainer.policies.plan_data import TaskPlans
 
 pytestmark = pytest.mark.torch
@@ -54,7 +54,7 @@ def test_rows_say_what_the_talks_and_questions_say(tasks: list[TaskPlans], tmp_p
     one = tasks[1]
     for kind, example in (
         (SKIPPED, imitation.example(one, one.plans[1], skip=True)),
-        (TALKS, imitation.example(one, one.plans[1])),
+        (DIALOGS, imitation.example(one, one.plans[1])),
     ):
         (row,) = np.flatnonzero(
             (rows.tasks == 1) & (rows.plans == 1) & (rows.kinds == kind) & (rows.orders == 0)
@@ -82,7 +82,7 @@ def found_by(tasks: list[TaskPlans]) -> tuple[Any, Any]:
 
 def test_rows_of_several_lengths_are_padded_as_batches_are(tasks: list[TaskPlans]) -> None:
     examples = [imitation.example(tasks[0], plan) for plan in tasks[0].plans]
-    rows = packed.rows_of((one, 0, place, TALKS, 0) for place, one in enumerate(examples))
+    rows = packed.rows_of((one, 0, place, DIALOGS, 0) for place, one in enumerate(examples))
     chosen = np.arange(len(examples))[::-1].copy()
     mine, theirs = exact.batch(rows, chosen, 3), batches.collate(examples[::-1], 3)
     for name in ("input_ids", "rows", "places", "targets", "slots", "mask"):
