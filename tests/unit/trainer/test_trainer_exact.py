@@ -12,7 +12,7 @@ from kernel_lsp.errors import ConfigError
 from tests.unit.trainer.test_trainer_plans import proposed, task  # noqa: F401
 from trainer.algorithms import batches
 from trainer.policies import exact, imitation, models, packed, plan_values
-from trainer.policies.packed import QUESTIONS, SKIPPED, DIALOGS
+from trainer.policies.packed import DIALOGS, QUESTIONS, SKIPPED
 from trainer.policies.plan_data import TaskPlans
 
 pytestmark = pytest.mark.torch
