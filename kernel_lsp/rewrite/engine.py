@@ -38,13 +38,12 @@ from kernel_lsp.records import (
     Viewed,
     Workload,
 )
-from kernel_lsp.rewrite import kinds
+from kernel_lsp.rewrite import call_time, kinds
 from kernel_lsp.rewrite.capture.aliasing import require_same_sharing, separate_results
 from kernel_lsp.rewrite.capture.questions import decides_by_batch
 from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
-from kernel_lsp.rewrite.cost import call_time
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.edit import LINE_END, apply_edit
 from kernel_lsp.rewrite.generated import Match

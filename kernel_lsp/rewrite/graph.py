@@ -33,7 +33,7 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.facts import transfer_functions
 from kernel_lsp.rewrite.facts.tensors import TensorFact
 from kernel_lsp.rewrite.generated import GeneratedSource, Wrapper
-from kernel_lsp.rewrite.printing.naming import Statements
+from kernel_lsp.rewrite.naming import Statements
 
 aten = torch.ops.aten
 
@@ -214,7 +214,7 @@ class Graph:
         if node not in self._facts:
             for earlier in self.fx.nodes:
                 if earlier not in self._facts and earlier.op != "output":
-                    self._facts[earlier] = transfer_functions.of(self, earlier)
+                    self._facts[earlier] = transfer_functions.of(self, earlier, argument)
                 if earlier is node:
                     break
         return self._facts[node]

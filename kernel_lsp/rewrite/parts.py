@@ -29,10 +29,10 @@ from kernel_lsp import parsing
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Break, Part, Program, Workload
 from kernel_lsp.rewrite.capture.answers import is_program
+from kernel_lsp.rewrite.capture.live import numbers_that_vary, open_with_memory
 from kernel_lsp.rewrite.capture.results import ResultError
 from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.rewrite.client import FoundPart, Surveyed
-from kernel_lsp.rewrite.live import numbers_that_vary, open_with_memory
 from kernel_lsp.rewrite.outlining import giving, halves, outline, readers, runs, statement_lines
 
 MAX_TRIALS = 24

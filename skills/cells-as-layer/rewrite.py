@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.rewrite.loops import cell_layers
-from kernel_lsp.rewrite.loops.cells import CellLoop, cell_loops, is_cell
+from kernel_lsp.rewrite.codegen.recurrence import cell_layers
+from kernel_lsp.rewrite.codegen.recurrence.cells import CellLoop, cell_loops, is_cell
 from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, cost, proof
 
 SAVED = 0.6

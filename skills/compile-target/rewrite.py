@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import torch
 
+from kernel_lsp.rewrite import graph_replay
 from kernel_lsp.rewrite.loops.unrolled import is_unrolled
-from kernel_lsp.rewrite.printing import graph_replay
 from kernel_lsp.rewrite.skill import (
     Graph,
     Match,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.cost import call_time
-from kernel_lsp.rewrite.printing import graph_replay
+from kernel_lsp.rewrite import call_time, graph_replay
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 NOTE = (

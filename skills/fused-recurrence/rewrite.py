@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_lsp.rewrite.codegen.core.launching import unique_name
 from kernel_lsp.rewrite.codegen.recurrence import fuse as recurrence
-from kernel_lsp.rewrite.loops.split_steps import split, split_of
+from kernel_lsp.rewrite.codegen.recurrence.split_steps import split, split_of
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
 from kernel_lsp.rewrite.loops.walks import SliceWalk
 from kernel_lsp.rewrite.near_misses import loops as unfit

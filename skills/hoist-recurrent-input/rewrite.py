@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernel_lsp.rewrite.loops.cells import complete
+from kernel_lsp.rewrite.codegen.recurrence.cells import complete
+from kernel_lsp.rewrite.codegen.recurrence.hoist_source import HoistedLoop
 from kernel_lsp.rewrite.loops.hoist_places import places_of
-from kernel_lsp.rewrite.loops.hoist_source import HoistedLoop
 from kernel_lsp.rewrite.loops.open_cells import can_open, open_cells, require_kind
 from kernel_lsp.rewrite.loops.results import first_reader, launch, results_of
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of

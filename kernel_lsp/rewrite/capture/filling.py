@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.graph import Graph, is_op
-from kernel_lsp.rewrite.printing.naming import Statements
+from kernel_lsp.rewrite.naming import Statements
 
 aten = torch.ops.aten
 LIKE = (aten.empty_like, aten.zeros_like, aten.ones_like, aten.full_like, aten.new_empty,

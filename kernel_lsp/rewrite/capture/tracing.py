@@ -31,7 +31,7 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Home, Program, Setting, TargetKind, Workload
-from kernel_lsp.rewrite.capture import overriding, refusals
+from kernel_lsp.rewrite.capture import overriding, read_conditions, refusals
 from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.canonical import unify
@@ -39,6 +39,7 @@ from kernel_lsp.rewrite.capture.cleanup import clean
 from kernel_lsp.rewrite.capture.fakes import describe_operations
 from kernel_lsp.rewrite.capture.functions import FUNCTIONS, held_function
 from kernel_lsp.rewrite.capture.inherited import with_forward
+from kernel_lsp.rewrite.capture.live import Live, fake_tensors, values_at
 from kernel_lsp.rewrite.capture.loading import (
     OnCpu,
     construct,
@@ -77,9 +78,7 @@ from kernel_lsp.rewrite.capture.recorded import (
 from kernel_lsp.rewrite.capture.results import known_classes, require_plain
 from kernel_lsp.rewrite.capture.structure import Structure
 from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input, is_op
-from kernel_lsp.rewrite.live import Live, fake_tensors, values_at
 from kernel_lsp.rewrite.outlining import outline
-from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.snapshots import sources
 from kernel_lsp.snapshots.opening import OpenedCall
 
@@ -333,7 +332,7 @@ def _keep_opaque_layers(
 ) -> None:
     """Layers with hooks or parametrizations are called as they are."""
     layers = opaque.calls(graph, observed.called)
-    for condition in opaque.conditions(layers, names, guard.self_path):
+    for condition in opaque.conditions(layers, names, read_conditions.self_path):
         graph.require(condition, "its hooks and parametrizations were traced")
     kept = {call.path for call in layers}
     calls = [call for call in graph.origin.calls if call.path not in kept]
@@ -346,15 +345,17 @@ def _require_observed(graph: Graph, observed: Observed, names: Mapping[str, Any]
     for source, value in observed.of_objects.values.items():
         if value is UNKNOWN:
             raise _unreadable(graph.origin.entry, source)
-        graph.require(guard.unchanged(source, value, str), "the target reads it")
+        graph.require(read_conditions.unchanged(source, value, str), "the target reads it")
     own = observed.of_self.code.items()
-    owners = [(guard.self_path(path.rpartition(".")[0]), one) for path, one in own]
+    owners = [(read_conditions.self_path(path.rpartition(".")[0]), one) for path, one in own]
     theirs = observed.of_objects.code.items()
     owners += [(source.rpartition(".")[0], one) for source, one in theirs]
     for owner, one in owners:
         for condition in overriding.conditions(owner, one, names):
             graph.require(condition, "the target calls it")
-    layers = tuple(observed.structure.conditions(names, guard.self_path, guard.equals))
+    layers = tuple(
+        observed.structure.conditions(names, read_conditions.self_path, read_conditions.equals)
+    )
     graph.origin = replace(graph.origin, structure=layers)
 
 
@@ -392,7 +393,7 @@ def _same_argument(entry: str, source: str, thing: Any, home: str | None) -> str
     held = held_function(thing, None, home)
     if held is None:
         raise _unreadable(entry, source)
-    return guard.unchanged(source, held, str)
+    return read_conditions.unchanged(source, held, str)
 
 
 def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:

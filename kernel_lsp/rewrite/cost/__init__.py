@@ -1,1 +1,1 @@
-"""Estimates of time: of one operation, and of a whole call with its launches."""
+"""Estimates of the time of one operation."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import fx
 
 from kernel_lsp.rewrite.facts.bounds import like, operand, round_to_dtype, widen_bounds
 from kernel_lsp.rewrite.facts.tensors import INF, TensorFact, unknown_fact
-
-if TYPE_CHECKING:
-    from kernel_lsp.rewrite.graph import Graph
 
 TransferFunction = Callable[[TensorFact, list[Any], Callable[[str], Any]], TensorFact]
 """(result with shape and dtype only, facts or literals of the arguments, argument by name) ->
@@ -27,10 +24,18 @@ result."""
 RULES: dict[str, TransferFunction] = {}
 
 
-def of(graph: Graph, node: fx.Node) -> TensorFact:
-    """The fact of one node; facts of its arguments are known already (Graph.fact sees to it)."""
-    from kernel_lsp.rewrite.graph import argument
+class KnownFacts(Protocol):
+    """What of a graph the rules read."""
 
+    constants: dict[fx.Node, torch.Tensor]
+
+    def fact(self, node: fx.Node) -> TensorFact:
+        """What is proved of an argument's value."""
+
+
+def of(graph: KnownFacts, node: fx.Node, argument: Callable[[fx.Node, str], Any]) -> TensorFact:
+    """The fact of one node; facts of its arguments are known already (Graph.fact sees to it).
+    ``argument`` reads one by its name, or the schema's default (graph.argument)."""
     base = unknown_fact(node.meta.get("val"))
     if node in graph.constants:
         return _literal(base, graph.constants[node])
@@ -55,7 +60,7 @@ def _opname(node: fx.Node) -> str:
     )
 
 
-def _operand(graph: Graph, value: Any) -> Any:
+def _operand(graph: KnownFacts, value: Any) -> Any:
     if isinstance(value, fx.Node):
         return graph.fact(value)
     return [_operand(graph, item) for item in value] if isinstance(value, (list, tuple)) else value
@@ -72,7 +77,7 @@ def _literal(base: TensorFact, tensor: torch.Tensor) -> TensorFact:
     return replace(base, lo=lo, hi=hi, may_be_nan=nan, may_be_inf=inf, integer=whole)
 
 
-def _part(graph: Graph, base: TensorFact, node: fx.Node) -> TensorFact:
+def _part(graph: KnownFacts, base: TensorFact, node: fx.Node) -> TensorFact:
     """One of several results; those that select from their input keep its range."""
     source = node.args[0]
     if not isinstance(source, fx.Node) or not base.dtype or not base.dtype.is_floating_point:

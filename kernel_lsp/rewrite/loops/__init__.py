@@ -1,1 +1,1 @@
-"""Loops over time: found in the unrolled graph, taken apart, and rewritten."""
+"""Loops over time: found in the unrolled graph, and taken apart into steps and slices."""

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.capture import read_conditions
 from kernel_lsp.rewrite.capture.observing import module_path
 from kernel_lsp.rewrite.graph import Graph, is_op
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop
-from kernel_lsp.rewrite.printing import guard
 
 aten = torch.ops.aten
 ACTIVATIONS = {aten.rnn_tanh_cell: aten.tanh.default, aten.rnn_relu_cell: aten.relu.default}
@@ -52,7 +52,7 @@ def require_kind(graph: Graph, node: fx.Node) -> None:
     hooks."""
     if (path := module_path(node)) is None:
         return
-    source = guard.self_path(path)
+    source = read_conditions.self_path(path)
     if is_op(node, *ACTIVATIONS):
         kind = "tanh" if is_op(node, aten.rnn_tanh_cell) else "relu"
         graph.require(f'{source}.nonlinearity == "{kind}"', "another one is another function")

@@ -20,9 +20,9 @@ from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, op_name
 from kernel_lsp.rewrite.codegen.scan.fuse import SCANS
 from kernel_lsp.rewrite.generated import Match, Miss
 from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.naming import frame_of
 from kernel_lsp.rewrite.near_misses import MAX_REASONS, describe_unproved, roof
 from kernel_lsp.rewrite.near_misses.fusing import remedy_for
-from kernel_lsp.rewrite.printing.naming import frame_of
 
 MIN_SHARE = 0.02
 LOUD = 0.1

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Span
+from kernel_lsp.rewrite.capture import read_conditions
 from kernel_lsp.rewrite.generated import GeneratedSource, Wrapper
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.printing import guard, lookups, repeated
@@ -109,7 +110,7 @@ def _paths(graph: Graph) -> set[str]:
         return set()
     named = (module.named_modules, module.named_parameters, module.named_buffers)
     found = [path for each in named for path, _ in each(remove_duplicate=False) if path]
-    return set(map(guard.self_path, found))
+    return set(map(read_conditions.self_path, found))
 
 
 def _definitions(kernels: Sequence[GeneratedSource | Wrapper]) -> str:

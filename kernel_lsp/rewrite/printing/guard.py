@@ -13,17 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.capture.functions import HeldFunction
+from kernel_lsp.rewrite.capture import read_conditions
 from kernel_lsp.rewrite.capture.observing import (
-    ArrayContent,
-    CalledObject,
-    Items,
-    SameObject,
     module_path,
 )
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, is_op
@@ -71,7 +66,11 @@ def _size_of(module: torch.nn.Module | None) -> Callable[[str], int | None]:
     """How many layers a list has, by the source that names it."""
     lists = (torch.nn.ModuleList, torch.nn.Sequential)
     parts = module.named_modules(remove_duplicate=False) if module is not None else ()
-    sizes = {self_path(path): len(part) for path, part in parts if isinstance(part, lists)}
+    sizes = {
+        read_conditions.self_path(path): len(part)
+        for path, part in parts
+        if isinstance(part, lists)
+    }
     return sizes.get
 
 
@@ -83,22 +82,11 @@ def _autocast(graph: Graph) -> list[str]:
     return [enabled, f'torch.get_autocast_dtype("{graph.device}") == torch.{graph.autocast}']
 
 
-def self_path(path: str) -> str:
-    """``layers.0.weight`` as source: ``self.layers[0].weight``. ``table[3]`` stays as it is."""
-    parts = ["self"]
-    for part in path.split(".") if path else ():
-        if part.partition("[")[0].isidentifier():
-            parts.append(f".{part}")
-        else:
-            parts.append(f"[{part}]" if part.isdigit() else f"[{part!r}]")
-    return "".join(parts)
-
-
 def _inputs(graph: Graph, generic_batch: bool) -> list[str]:
     found, lead = [], None
     for item in graph.inputs:
         if item.node is None:
-            found.append(equals(item.source, item.value))
+            found.append(read_conditions.equals(item.source, item.value))
             continue
         shape = tuple(item.value.shape)
         if item.may_be_absent:  # None or a number has no device to ask for
@@ -137,77 +125,14 @@ def _containers(graph: Graph) -> list[str]:
     return [f"len({source}) == {size}" for source, size in sizes.items()]
 
 
-def equals(source: str, value: Any) -> str:
-    """A condition: what ``source`` names has this plain value."""
-    if value is None or isinstance(value, bool):
-        return f"{source} is {value}"
-    if isinstance(value, float):
-        if value != value:
-            return f"{source} != {source}"
-        # A parameter of one element would compare equal too, and lose its gradient.
-        return f"isinstance({source}, float) and {source} == {literal(value)}"
-    return f"{source} == {literal(value)}"
-
-
-def unchanged(source: str, read: Any, named: Callable[[str], str]) -> str:
-    """A condition: what ``source`` names is what was read there while the target was captured.
-    ``named``: the source of a path."""
-    if isinstance(read, SameObject):
-        return f"{source} is {named(read.path)}"
-    if isinstance(read, ArrayContent):
-        # torch.compile does not follow the content of an array: it takes the original path.
-        same_kind = f'str(getattr({source}, "dtype", None)) == "{read.dtype}"'
-        same_content = f"{same_kind} and {source}.tolist() == {literal(read.values)}"
-        return f"not torch.compiler.is_compiling() and {same_content}"
-    if isinstance(read, HeldFunction):
-        return _same_function(source, read)
-    if isinstance(read, CalledObject):
-        return f'type({source}).__qualname__ == "{read.kind}"'
-    if not isinstance(read, Items):
-        return equals(source, read)
-    if read.kind is dict:
-        return f"isinstance({source}, dict) and list({source}) == {literal(list(read.keys))}"
-    return f"isinstance({source}, {read.kind.__name__}) and len({source}) == {len(read.keys)}"
-
-
-def _same_function(source: str, read: HeldFunction) -> str:
-    asked = []
-    if read.code is not None:
-        named = f'getattr(getattr({source}, "__code__", None), "co_qualname", None)'
-        asked.append(f'{named} == "{read.code}"')
-    if read.code != read.name:
-        asked.append(f'getattr({source}, "__qualname__", None) == "{read.name}"')
-    if read.is_own_method:
-        asked.append(f"{source}.__self__ is {source.rpartition('.')[0]}")
-    elif read.module:
-        module = "__name__" if read.is_of_own_file else f'"{read.module}"'
-        asked.append(f"{source}.__module__ == {module}")
-    if read.defaults:
-        asked.append(f"{source}.__defaults__ == {literal(read.defaults)}")
-    return " and ".join(asked)
-
-
-def literal(value: Any) -> str:
-    """Python source of a plain value; infinities have no literal of their own."""
-    if isinstance(value, float):
-        return repr(float(value)) if value - value == 0.0 else f'float("{float(value)}")'
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(literal, value))}]"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
-    return str(value) if isinstance(value, torch.dtype) else repr(value)
-
-
 def _attributes(graph: Graph) -> list[str]:
     found = []
     for path, value in graph.origin.reads:
-        source = self_path(path)
+        source = read_conditions.self_path(path)
         if path.split(".")[-1] == "training":
             found.append(source if value else f"not {source}")
         else:
-            found.append(unchanged(source, value, self_path))
+            found.append(read_conditions.unchanged(source, value, read_conditions.self_path))
     return found
 
 
@@ -219,13 +144,13 @@ def _layers(graph: Graph, replaced: list[fx.Node]) -> list[str]:
         layer = graph.origin.module.get_submodule(path) if graph.origin.module is not None else None
         if layer is None:
             continue
-        source = self_path(path)
+        source = read_conditions.self_path(path)
         if hasattr(torch.nn, type(layer).__name__):
             found.append(f"type({source}) is torch.nn.{type(layer).__name__}")
         names = [name for name in STRUCTURE if name in vars(layer) and name not in HYPERPARAMETERS]
         if names:
             left = ", ".join(f"{source}.{name}" for name in names)
-            right = ", ".join(literal(getattr(layer, name)) for name in names)
+            right = ", ".join(read_conditions.literal(getattr(layer, name)) for name in names)
             found.append(f"({left}) == ({right})" if len(names) > 1 else f"{left} == {right}")
         found.append(f"not ({source}._forward_hooks or {source}._forward_pre_hooks)")
     return found
@@ -239,7 +164,7 @@ def _modes(replaced: list[fx.Node]) -> list[str]:
             live = argument(
                 node, "training", argument(node, "train", argument(node, "use_input_stats"))
             )
-            source = f"{self_path(path)}.training"
+            source = f"{read_conditions.self_path(path)}.training"
             found.append(source if live else f"not {source}")
     return found
 
@@ -261,7 +186,7 @@ def _hyperparameters(graph: Graph, replaced: list[fx.Node]) -> list[str]:
             else None
         )
         found += [
-            f"{self_path(path or '')}.{name} == {literal(value)}"
+            f"{read_conditions.self_path(path or '')}.{name} == {read_conditions.literal(value)}"
             for name in HYPERPARAMETERS
             if (getattr(layer, "training", True) or name not in TRAINING_ONLY)
             and isinstance(value := getattr(layer, name, None), (int, float))
@@ -282,7 +207,7 @@ def _weights(graph: Graph, replaced: list[fx.Node]) -> list[str]:
         seen.add(node)
         own = [item for item in node.all_input_nodes if item in pristine.state]
         for item in own:
-            value, source = pristine.val(item), self_path(pristine.state[item])
+            value, source = pristine.val(item), read_conditions.self_path(pristine.state[item])
             if value.dim() > 1:
                 found.add(f"{source}.shape == {_size(tuple(value.shape))}")
             if value.dim() > 1 or module_path(node) is None:
@@ -300,7 +225,10 @@ def _kernels(graph: Graph) -> list[str]:
         # Triton launches there; tensors on another device are right, and not read by its kernels
         if tensors:
             found.append(f"{tensors[0].source}.get_device() == torch.cuda.current_device()")
-        found += [f"{self_path(path)}.is_cuda" for path in sorted(_unregistered_tensors(graph))]
+        found += [
+            f"{read_conditions.self_path(path)}.is_cuda"
+            for path in sorted(_unregistered_tensors(graph))
+        ]
     if not all(kernel.supports_autograd for kernel in graph.generated):
         found += [condition for condition in [no_gradients(graph)] if condition]
     return found
@@ -325,7 +253,7 @@ def no_gradients(graph: Graph) -> str | None:
     floats = [node for node in graph.state if graph.val(node).dtype.is_floating_point]
     if floats:
         # Named first: replicas of DataParallel have no parameters() of their own.
-        parts.append(f"{self_path(graph.state[floats[0]])}.requires_grad")
+        parts.append(f"{read_conditions.self_path(graph.state[floats[0]])}.requires_grad")
     if len(floats) > 1:
         parts.append("any(p.requires_grad for p in self.parameters())")
     return f"not (torch.is_grad_enabled() and ({' or '.join(parts)}))" if parts else None
@@ -344,7 +272,9 @@ def flags(graph: Graph, node: fx.Node) -> list[str]:
             and isinstance(value, torch.Tensor)
             and value.dtype.is_floating_point
         ):
-            source = self_path(graph.state[at]) if at in graph.state else sources.get(at)
+            source = (
+                read_conditions.self_path(graph.state[at]) if at in graph.state else sources.get(at)
+            )
             found += [f"{source}.requires_grad"] if source and not graph.trained(at) else []
         todo += [arg for arg in at.all_input_nodes if arg not in seen]
         seen.update(at.all_input_nodes)

@@ -19,14 +19,15 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import RewriteError
+from kernel_lsp.rewrite.capture import read_conditions
 from kernel_lsp.rewrite.capture.functions import PLAIN
 from kernel_lsp.rewrite.capture.observing import module_path
 from kernel_lsp.rewrite.capture.results import fields_of
 from kernel_lsp.rewrite.capture.tracing import shape_of_call
 from kernel_lsp.rewrite.graph import Graph, ModuleCall, has_effect, is_random
+from kernel_lsp.rewrite.naming import Statements
 from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.rewrite.printing.calls import ATOM, Printer
-from kernel_lsp.rewrite.printing.naming import Statements
 from kernel_lsp.rewrite.printing.place import TargetPlace
 
 LINE_LENGTH = 100
@@ -76,7 +77,7 @@ class StatementWriter:
         if call is not None and node.name != call.result:
             return []
         if call is not None:
-            text, level = f"{guard.self_path(call.path)}({self._argument_of(call)})", ATOM
+            text, level = f"{read_conditions.self_path(call.path)}({self._argument_of(call)})", ATOM
         else:
             text, level = self._operation(node)
         for item in call.nodes if call is not None else (node.name,):
@@ -109,7 +110,7 @@ class StatementWriter:
     def _operand(self, node: fx.Node, level: int) -> str:
         """The source of a value, in parentheses when it binds less tightly than ``level``."""
         if node in self.graph.state:
-            return guard.self_path(self.graph.state[node])
+            return read_conditions.self_path(self.graph.state[node])
         if node in self.graph.constants:
             return self._constant(self.graph.constants[node])
         if node in self.pending:
@@ -169,7 +170,9 @@ class StatementWriter:
 
     def _return(self) -> str:
         leaves = [
-            self._operand(value, 0) if isinstance(value, fx.Node) else guard.literal(value)
+            self._operand(value, 0)
+            if isinstance(value, fx.Node)
+            else read_conditions.literal(value)
             for value in self.graph.outputs
         ]
         return (
@@ -180,7 +183,7 @@ class StatementWriter:
         path = module_path(node)
         if path is not None and self.graph.origin.module is not None:
             layer = self.graph.origin.module.get_submodule(path)
-            node.meta["layer"] = guard.self_path(path), layer
+            node.meta["layer"] = read_conditions.self_path(path), layer
 
     def _module_calls(self) -> dict[str, ModuleCall]:
         """Layers whose nodes are all still there, unchanged but for what flows in, and read by no
@@ -278,7 +281,7 @@ def _container(value: Any, classes: Mapping[type, str]) -> str:
         items = [_container(item, classes) for item in value]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     if type(value) in PLAIN:
-        return guard.literal(value)
+        return read_conditions.literal(value)
     raise RewriteError(
         f"forward returns a {type(value).__name__}", "return a tensor, tuple, list or dict"
     )

@@ -9,7 +9,7 @@ from kernel_lsp.records import Step
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
-from kernel_lsp.rewrite.cost import call_time  # noqa: E402
+from kernel_lsp.rewrite import call_time  # noqa: E402
 from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
 
 LAYERS = "self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))"

@@ -19,8 +19,8 @@ from rewrite_helpers import (
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+from kernel_lsp.rewrite.codegen.recurrence.cells import cell_loops  # noqa: E402
 from kernel_lsp.rewrite.engine import EngineSession  # noqa: E402
-from kernel_lsp.rewrite.loops.cells import cell_loops  # noqa: E402
 
 NAME = "cells-as-layer"
 MEMBERS = {

@@ -137,7 +137,7 @@ def test_a_librarys_recurrent_layer_launches_kernels_for_each_step() -> None:
 
 
 def test_every_kernel_of_a_generated_launcher_counts() -> None:
-    from kernel_lsp.rewrite.cost import call_time
+    from kernel_lsp.rewrite import call_time
 
     source = module(
         "return torch.relu(self.layer(x)).sum(-1)",

@@ -7,7 +7,7 @@ from rewrite_helpers import module, rewrite, session, sites
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.rewrite.loops.split_steps import split, split_of  # noqa: E402
+from kernel_lsp.rewrite.codegen.recurrence.split_steps import split, split_of  # noqa: E402
 from kernel_lsp.rewrite.loops.unrolled import loops_of  # noqa: E402
 
 NAME = "fused-recurrence"

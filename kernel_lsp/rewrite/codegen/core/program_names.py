@@ -16,7 +16,7 @@ from kernel_lsp.rewrite.codegen.core.ir import Output, Value, topological
 from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.core.ops import RENDER
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.printing.naming import Statements
+from kernel_lsp.rewrite.naming import Statements
 
 
 def apply_program_names(graph: Graph, lowered: LoweredRegion) -> LoweredRegion:

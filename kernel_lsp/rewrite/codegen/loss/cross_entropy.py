@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.capture import read_conditions
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import cost, launching, source
 from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import (
@@ -66,7 +67,8 @@ def require_weight(graph: Graph, node: fx.Node) -> None:
     if (path := graph.state.get(weight)) is not None:
         size = tuple(graph.val(weight).shape)
         graph.require(
-            f"{guard.self_path(path)}.shape == {size}", "the kernel reads one for each class"
+            f"{read_conditions.self_path(path)}.shape == {size}",
+            "the kernel reads one for each class",
         )
     for text in guard.flags(graph, weight) if graph.gradients else ():
         graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")

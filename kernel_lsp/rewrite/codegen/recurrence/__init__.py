@@ -1,1 +1,2 @@
-"""Loops over time as one kernel that keeps the state in registers."""
+"""Loops over time rewritten: as one kernel that keeps the state in registers, with inputs that are
+multiplied before, as layers of torch, or as one step on many slices."""

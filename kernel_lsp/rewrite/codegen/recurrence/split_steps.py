@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.codegen.recurrence.spreading import last_of, spread, spreads, stack_walk
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.loops.results import Result, first_reader, redirect
-from kernel_lsp.rewrite.loops.spreading import last_of, spread, spreads, stack_walk
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
 
 aten = torch.ops.aten

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.codegen.recurrence.spreading import spreads
 from kernel_lsp.rewrite.graph import Graph, is_op
-from kernel_lsp.rewrite.loops.spreading import spreads
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of
 
 aten = torch.ops.aten

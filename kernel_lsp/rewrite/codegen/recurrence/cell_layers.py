@@ -14,12 +14,12 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.launching import unique_name
+from kernel_lsp.rewrite.codegen.recurrence.cells import CellLoop, RecurrentCell, cell_loops
+from kernel_lsp.rewrite.codegen.recurrence.spreading import last_of, spread, stack_walk
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.loops.cells import CellLoop, RecurrentCell, cell_loops
 from kernel_lsp.rewrite.loops.open_cells import require_kind
 from kernel_lsp.rewrite.loops.results import Result, first_reader, redirect
-from kernel_lsp.rewrite.loops.spreading import last_of, spread, stack_walk
 from kernel_lsp.rewrite.printing import guard
 
 aten = torch.ops.aten

@@ -12,8 +12,8 @@ import torch
 from torch import fx
 
 from kernel_lsp.records import Proof
+from kernel_lsp.rewrite import call_time
 from kernel_lsp.rewrite.capture.aliasing import root_of
-from kernel_lsp.rewrite.cost import call_time
 from kernel_lsp.rewrite.generated import Wrapper
 from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
 from kernel_lsp.rewrite.printing import guard
