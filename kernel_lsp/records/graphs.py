@@ -78,7 +78,7 @@ class GraphView:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallCost:
     """Estimates for one call on a CUDA device, to be compared with each other
-    (rewrite/cost/call_time.py)."""
+    (rewrite/call_time.py)."""
 
     host_s: float
     device_s: float

@@ -1,6 +1,6 @@
 """What operations take beside what a device allows: bytes, arithmetic, launches.
 
-Estimates, by the rates of the device that cost/operations.py and cost/call_time.py have: they say
+Estimates, by the rates of the device that cost/operations.py and call_time.py have: they say
 why a skill stays silent, and nothing that is offered rests on them."""
 
 from __future__ import annotations
