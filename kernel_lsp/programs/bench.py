@@ -12,6 +12,7 @@ count go side by side, and a timed run imports its libraries while the one befor
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -49,6 +50,8 @@ CHECKED_STEPS = 4
 PROFILED_STEPS = 6
 MAX_PLAIN = 2
 """Ways without our edits that are timed again, beside the program as it is: the fastest."""
+MIN_WAYS = 4
+"""The program as it is, the best without edits of ours, the best with, and edits of targets."""
 MAX_LEFT_OUT = 4
 """Rewrites that are left out one after the other until the program computes what it did."""
 MAX_BESIDE = 4
@@ -386,7 +389,7 @@ class ProgramBench:
         ways = self.measured.worth_more(MAX_PLAIN)
         ways += self._composed(looked, [way for way in ways if not way.is_edited])
         # else there is nothing to compare it with
-        is_done = len(ways) < 2 or self._measure(ways, LATER)
+        is_done = len(ways) < 2 or self._measure(self._fitting(ways), LATER)
         if is_done and self.plan.may_compile and self.clock.roots:
             self._time_slowest()
         # The fastest is what may be offered: a compiler too must leave what the program computes.
@@ -398,6 +401,26 @@ class ProgramBench:
                 f"may be the"
                 " fastest; give each run more time with --run-seconds"
             )
+
+    def _fitting(self, ways: Sequence[ProgramWay]) -> list[ProgramWay]:
+        """Of the ways those for whose rounds there is time: few that are compared in every round
+        say more than all in one. At least the program as it is and the fastest, with edits of ours
+        and without."""
+
+        def importance(way: ProgramWay) -> float:
+            speed = self.measured.speed(way)
+            # the edits of targets have not run before
+            return math.inf if speed is None or way in first else speed
+
+        first = {AS_IS, self.measured.best_plain, self.measured.best_edited}
+        kept = sorted(ways, key=importance, reverse=True)
+        schedule = BenchSchedule(self)
+        while len(kept) > MIN_WAYS and schedule.seconds(kept, LATER) > self.timetable.left_s:
+            kept.pop()
+        left_out = [way.name for way in ways if way not in kept]
+        if left_out:
+            self.notes.append(f"timed once alone, for lack of time: {', '.join(left_out)}")
+        return [way for way in ways if way in kept]
 
     def _time_slowest(self) -> None:
         """torch.compile's slowest mode comes when everything else is known: its first step takes
@@ -528,6 +551,12 @@ class BenchSchedule(RunSchedule):
         """Whether it ends in time, as far as is known. What was run before takes none."""
         is_kept = self._bench.is_kept(way, number)
         return is_kept or self._timetable.estimate_s(way) <= self._timetable.left_s
+
+    def seconds(self, ways: Sequence[ProgramWay], rounds: range) -> float:
+        """That these rounds take."""
+        return self._timetable.total_s(
+            way for way in ways for number in rounds if not self._bench.is_kept(way, number)
+        )
 
     def words(self, planned: Sequence[tuple[ProgramWay, int]]) -> str:
         left = [way for way, number in planned if not self._bench.is_kept(way, number)]

@@ -27,7 +27,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.programs.timetable import Timetable, words_of_seconds
-from kernel_lsp.records import Job, Progress, Report
+from kernel_lsp.records import Job, Outcome, Progress, Proposal, Report, rank
 from kernel_lsp.snapshots import store
 from kernel_lsp.snapshots.store import ProgramRecording
 from kernel_lsp.workloads import running
@@ -255,16 +255,20 @@ class TargetsAtWork:
         over = f"{words_of_seconds(self._seconds)} were over: the same command goes on from here"
         if left <= 0:
             return targets.not_opened(one, over)
+        verified = list[Proposal]()
         try:
             async with asyncio.timeout(left):
-                return await self._optimize(one)
+                return await self._optimize(one, verified)
         except TimeoutError:
-            return targets.not_opened(one, f"cut off when {over}")
+            return _cut_off(one, verified, f"cut off when {over}")
 
-    async def _optimize(self, one: ProgramTarget) -> ProgramTarget:
+    async def _optimize(self, one: ProgramTarget, verified: list[Proposal]) -> ProgramTarget:
+        """``verified`` receives what is verified on the way."""
         left = max(0.0, self._end - time.monotonic())
 
         def report_target(progress: Progress) -> None:
+            if progress.proposal is not None:
+                verified.append(progress.proposal)
             done, total = len(self._found), len(self._ranked)
             words = f"{one.qualname} ({one.share:.0%}): {progress.message}"
             self._report(replace(progress, message=words, done=done, total=total))
@@ -285,6 +289,14 @@ class TargetsAtWork:
             return replace(one, outcome=await self._pipeline.optimize(job, report_target))
         except (KernelLspError, OSError, SyntaxError, UnicodeDecodeError) as error:
             return targets.not_opened(one, str(error))
+
+
+def _cut_off(one: ProgramTarget, verified: Sequence[Proposal], note: str) -> ProgramTarget:
+    """The target with what was verified before its time was over."""
+    if not verified:
+        return targets.not_opened(one, note)
+    proposals = tuple(sorted(verified, key=rank))
+    return replace(one, outcome=Outcome(qualname=one.qualname, proposals=proposals, note=note))
 
 
 def clock_of(recorded: ProgramRecording) -> Clock | None:

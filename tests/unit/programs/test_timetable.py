@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from search_helpers import candidate, proposal, verdict
 
 from kernel_lsp.programs import bench as benches
 from kernel_lsp.programs import measuring, optimizing
 from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
+from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, SLOWEST, MeasuredWays, RunSchedule
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import TargetsAtWork
-from kernel_lsp.programs.shares import Shares
+from kernel_lsp.programs.shares import ShareRow, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StartedRun, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.programs.timetable import UNKNOWN_S, Timetable, words_of_seconds
@@ -263,13 +265,48 @@ def test_targets_are_worked_on_side_by_side_on_a_gpu_with_cores(
     ranked: ProgramPlan, monkeypatch: pytest.MonkeyPatch, device: str, cores: int, most: int
 ) -> None:
     monkeypatch.setattr(optimizing.os, "sched_getaffinity", lambda _: range(cores))
-    shares = Shares(device=device, total_us=1.0, rows=(), calls={})
+    rows = [ShareRow(ranges=(("m", f"T{n}"),), kind="forward", us=1.0) for n in range(4)]
+    shares = Shares(device=device, total_us=4.0, rows=tuple(rows), calls={})
     pipeline: Any = Slow(0.01)
     work = TargetsAtWork(pipeline, ranked, None, shares, lambda _: None, 60.0)  # type: ignore[arg-type]
     looked = asyncio.run(work.run())
     assert pipeline.most == most
     assert [one.qualname for one in looked] == ["T0", "T1", "T2", "T3"]
     assert all(one.outcome is not None for one in looked)
+
+
+def test_what_was_verified_before_a_target_was_cut_off_is_kept(ranked: ProgramPlan) -> None:
+    class Verifying(Slow):
+        async def optimize(self, job: Job, report: Report) -> Outcome:
+            for speedup in (1.2, 1.5):
+                made = candidate(name=f"{job.qualname}-{speedup}")
+                found = proposal(made, verdict(speedup))
+                report(Progress(phase="evaluate", message="verified: x", proposal=found))
+            return await super().optimize(job, report)
+
+    pipeline: Any = Verifying(100.0)
+    work = TargetsAtWork(pipeline, ranked, None, None, lambda _: None, 0.3)  # type: ignore[arg-type]
+    first, *others = asyncio.run(work.run())
+    assert first.outcome is not None and len(first.outcome.proposals) == 2
+    assert first.proposal is not None and first.proposal.id == "T0-1.5"
+    assert "cut off" in (first.outcome.note or "") and others[0].outcome is None
+
+
+@pytest.mark.parametrize(("left_s", "count"), [(1000.0, 6), (400.0, 5), (1.0, 4)])
+def test_few_ways_in_all_rounds_say_more_than_all_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float, count: int
+) -> None:
+    made = _bench(tmp_path, monkeypatch, left_s)
+    for way, step_ms in ((FAST, 5.0), (COMPILED[1], 7.0), (COMPILED[2], 4.0)):
+        made.measured.runs[way] = {0: StepRun(way=way, steps_ms=(step_ms,) * 8)}
+    ours = ProgramWay(name="ours", variant="ours", mode="default")
+    made.measured.runs[ours] = {0: StepRun(way=ours, steps_ms=(6.0,) * 8)}
+    made.variants["ours"] = made.variants["new"] = ProgramVariant(name="ours", texts={}, before={})
+    new = ProgramWay(name="new", variant="new", mode="default")
+    ways = [AS_IS, FAST, COMPILED[1], COMPILED[2], ours, new]
+    fitting = made._fitting(ways)
+    assert len(fitting) == count and {AS_IS, COMPILED[2], ours, new} <= set(fitting)
+    assert any("lack of time" in note for note in made.notes) is (count < 6)
 
 
 def test_a_target_is_cut_off_when_the_time_of_all_is_over(ranked: ProgramPlan) -> None:
