@@ -1,5 +1,9 @@
 ;;; kernel-lsp.el --- Measured, checked rewrites of PyTorch and Triton code  -*- lexical-binding: t; -*-
 
+;; Author: The authors of kernel-lsp
+;; Maintainer: The authors of kernel-lsp
+;; URL: https://github.com/kernel-lsp/kernel-lsp
+;; Version: 0.1.0
 ;; Package-Requires: ((emacs "28.1") (eglot "1.9"))
 ;; Keywords: languages, tools
 ;; SPDX-License-Identifier: Apache-2.0
@@ -27,6 +31,12 @@
 (defcustom kernel-lsp-command '("kernel-lsp" "serve")
   "The program that is the server, and its arguments."
   :type '(repeat string))
+
+(defconst kernel-lsp--clone
+  (let* ((file (or load-file-name buffer-file-name))
+         (folder (and file (expand-file-name "../.." (file-name-directory file)))))
+    (and folder (file-exists-p (expand-file-name "pyproject.toml" folder)) folder))
+  "The repository that this file lies in, or nil where it was installed by itself.")
 
 (defvar kernel-lsp-status ""
   "What the server is doing, for the mode line; empty when there is nothing to say.")
@@ -355,7 +365,8 @@ What is typed and no program of the workspace is one as in a shell."
   (let ((command (append (remove "serve" kernel-lsp-command) '("doctor")))
         (buffer (get-buffer-create "*kernel-lsp doctor*")))
     (unless (executable-find (car command))
-      (user-error "%s is not installed: pip install kernel-lsp, or set `kernel-lsp-command'" (car command)))
+      (user-error "%s is not installed: pip install %s, or set `kernel-lsp-command'"
+                  (car command) (or kernel-lsp--clone "CLONE-OF-KERNEL-LSP")))
     (with-current-buffer buffer (erase-buffer))
     (make-process :name "kernel-lsp doctor" :command command :buffer buffer :noquery t)
     (display-buffer buffer)))

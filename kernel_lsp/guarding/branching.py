@@ -212,7 +212,7 @@ EVIDENCE = {evidence!r}
 
 
 def test_the_rewrite_computes_what_the_original_computes():
-    pytest.importorskip("kernel_lsp", reason="pip install kernel-lsp")
+    pytest.importorskip("kernel_lsp", reason="kernel-lsp is not installed")
     guard = [sys.executable, "-m", "kernel_lsp.cli", "guard", FILE, "--format", "json"]
     environment = {{**os.environ, "KERNEL_LSP_CONSENT": "always"}}  # tests run this code anyway
     done = subprocess.run(

@@ -11,6 +11,8 @@ import pytest
 from pages import blocks
 from stories import CLIENTS, ROOT, home_of, live, program_of, recorded_in, tell
 
+from kernel_lsp import __version__
+
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(
@@ -46,6 +48,27 @@ def version(expression: str) -> str:
     return done.stdout
 
 
+def test_the_package_installs_as_from_a_registry(tmp_path: Path) -> None:
+    """ELPA and MELPA ask for a version, an address and documentation, and for no warnings."""
+    forms = [
+        f'(setq package-user-dir "{tmp_path / "elpa"}" byte-compile-error-on-warn t)',
+        f'(package-install-file "{PACKAGE}")',
+        "(require 'kernel-lsp)",
+        "(require 'checkdoc)",
+        "(require 'lisp-mnt)",
+        f'(with-current-buffer (find-file-noselect "{PACKAGE}")'
+        ' (princ (format "version %s url %s" (lm-header "version") (lm-header "url")))'
+        " (checkdoc-current-buffer t))",
+        "(princ (package-installed-p 'kernel-lsp))",
+    ]
+    command = [*EMACS, *(word for form in forms for word in ("--eval", form))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert f"version {__version__} url https://" in done.stdout and done.stdout.endswith("t")
+    warned = [line for line in done.stderr.splitlines() if re.search(r"[Ww]arning|Error", line)]
+    assert not warned
+
+
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("client", ["eglot", "lsp-mode"])
 def test_the_story(client: str, tmp_path: Path, judged: Path) -> None:
@@ -57,7 +80,7 @@ def test_the_story(client: str, tmp_path: Path, judged: Path) -> None:
     command = emacs(tmp_path / "init.el", settings)
     steps = tell(f"emacs-{client}", name, command, project, {**environment, "STORY_CLIENT": client})
     assert "kernel-lsp-optimize measures" in steps["SILENT"]
-    assert "is not installed: pip install kernel-lsp" in steps["MISSING"]
+    assert f"is not installed: pip install {environment['HOME']}/kernel-lsp" in steps["MISSING"]
 
 
 RECORDS = """;; Batch mode has no keyboard, so what Emacs is told of files keeps it from seeing processes end.

@@ -113,7 +113,8 @@ def test_a_missing_server_is_said_once_with_the_remedy(tmp_path: Path) -> None:
         check=False,
     )
     said = done.stdout + done.stderr
-    assert said.count("is not installed: pip install kernel-lsp, or name it in cmd") == 1
+    clone = f"{environment['HOME']}/kernel-lsp"
+    assert said.count(f"is not installed: pip install {clone}, or name it in cmd") == 1
     assert "no server for this buffer" in said
     assert "Error" not in said
 

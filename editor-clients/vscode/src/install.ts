@@ -23,7 +23,7 @@ export async function install(
 ): Promise<void> {
   const wheel = (await readdir(bundled).catch(() => [])).find((name) => name.endsWith(".whl"));
   if (wheel === undefined)
-    throw new Error(`this build of the extension carries no server; run: pip install kernel-lsp`);
+    throw new Error("this build of the extension carries no server: pip install CLONE-OF-KERNEL-LSP");
   const python = await newEnough([...(interpreter ? [interpreter] : []), ...NAMES]);
   const options = { location: ProgressLocation.Notification, title: "kernel-lsp", cancellable: true };
   await window.withProgress(options, async (progress, token) => {

@@ -17,6 +17,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import kernel_lsp
 from kernel_lsp.commands.app import PLACES as COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -151,3 +152,34 @@ def test_every_package_that_the_wheel_brings_is_pinned_as_it_is_tested() -> None
         waiting += [Requirement(line) for line in metadata.requires(name) or ()]
     assert {name: pins.get(name) for name in found} == found
     assert {"colorama", "pywin32-ctypes"} <= pins.keys()  # of Windows, where it was not run
+
+
+ROCK = f"kernel-lsp.nvim-{kernel_lsp.__version__}-1.rockspec"
+
+
+def test_the_rock_of_neovim_names_every_file_and_the_version() -> None:
+    """As LuaRocks 3.8 built it (`luarocks --lua-version 5.1 make`) on 2026-11-28."""
+    folder = ROOT / "editor-clients" / "neovim"
+    assert [path.name for path in folder.glob("*.rockspec")] == [ROCK]
+    text = (folder / ROCK).read_text()
+    assert f"version = '{kernel_lsp.__version__}-1'" in text
+    named = set(re.findall(r"'(lua/[\w/]+\.lua)'", text))
+    assert named == {str(path.relative_to(folder)) for path in folder.glob("lua/**/*.lua")}
+    copied = set(re.findall(r"'(\w+)'", text.partition("copy_directories")[2]))
+    assert copied == {path.name for path in folder.iterdir() if path.is_dir()} - {"lua"}
+
+
+def test_nobody_is_told_to_install_a_name_that_nobody_owns_yet() -> None:
+    """Whoever registers it would be installed (docs/how-to/publishing.md)."""
+    folders = ("docs", "editor-clients", "kernel_lsp", "trainer", "skills")
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
+    files += [*ROOT.glob("*.md")]
+    kinds = {".py", ".md", ".html", ".lua", ".el", ".ts", ".json", ".txt"}
+    telling = [
+        str(path.relative_to(ROOT))
+        for path in files
+        if path.suffix in kinds
+        and "node_modules" not in path.parts
+        and re.search(r"pip(?:x)? install ['\"]?kernel-lsp\b", path.read_text())
+    ]
+    assert telling == []

@@ -14,7 +14,7 @@ end
 function M.execute(client, command, arguments, on_reply)
   local known = (client.server_capabilities.executeCommandProvider or {}).commands or {}
   if not vim.tbl_contains(known, command) then
-    return notify('this server does not know ' .. command .. ': pip install --upgrade kernel-lsp', vim.log.levels.WARN)
+    return notify('this server does not know ' .. command .. ': ' .. kernel_lsp.installing(), vim.log.levels.WARN)
   end
   request(client, 'workspace/executeCommand', { command = command, arguments = { arguments } }, on_reply or function() end)
 end
@@ -107,7 +107,7 @@ local function doctor()
   end
   table.insert(command, 'doctor')
   if vim.fn.executable(command[1]) == 0 then
-    return notify(command[1] .. ' is not installed: pip install kernel-lsp', vim.log.levels.WARN)
+    return notify(command[1] .. ' is not installed: ' .. kernel_lsp.installing(), vim.log.levels.WARN)
   end
   local folder = client and client.config.root_dir or vim.fn.getcwd()
   vim.cmd('new')

@@ -9,7 +9,7 @@ function M.check()
   start('kernel-lsp')
   local cmd = require('kernel_lsp').config().cmd
   if vim.fn.executable(cmd[1]) == 0 then
-    return err(cmd[1] .. ' is not installed', { 'pip install kernel-lsp', ':help kernel-lsp-install' })
+    return err(cmd[1] .. ' is not installed', { require('kernel_lsp').installing(), ':help kernel-lsp-install' })
   end
   ok(table.concat(cmd, ' '))
   local client = require('kernel_lsp').client(0)

@@ -12,6 +12,13 @@ function M.notify(text, level)
   vim.schedule(function() vim.notify('kernel-lsp: ' .. text, level or vim.log.levels.INFO) end)
 end
 
+-- How the server is installed: from the repository that this file lies in, where it lies in one.
+function M.installing()
+  local clone = vim.fn.fnamemodify(debug.getinfo(1, 'S').source:sub(2), ':p:h:h:h:h:h')
+  local found = vim.fn.filereadable(clone .. '/pyproject.toml') == 1
+  return 'pip install ' .. (found and clone or 'CLONE-OF-KERNEL-LSP')
+end
+
 local function once(text)
   if not told[text] then
     told[text] = true
@@ -70,7 +77,7 @@ end
 
 local function attach(config, buffer)
   if vim.fn.executable(config.cmd[1]) == 0 then
-    return once(config.cmd[1] .. ' is not installed: pip install kernel-lsp, or name it in cmd (:help kernel-lsp-install)')
+    return once(config.cmd[1] .. ' is not installed: ' .. M.installing() .. ', or name it in cmd (:help kernel-lsp-install)')
   end
   if vim.lsp.start then
     return vim.lsp.start(config, { bufnr = buffer })
