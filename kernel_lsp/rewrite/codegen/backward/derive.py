@@ -278,6 +278,11 @@ def _moved_rule(grad: Value, out: Value, x: Value, fill: Scalar) -> tuple[Value 
     return moved(grad, out.move.adjoint()), None
 
 
+def _totaled_rule(grad: Value, out: Value, x: Value) -> tuple[Value | None, ...]:
+    assert out.move is not None
+    return (moved(grad, out.move),)
+
+
 def _joined_rule(grad: Value, out: Value, *parts: Value) -> tuple[Value | None, ...]:
     join = out.move
     assert isinstance(join, Join)
@@ -288,7 +293,7 @@ STEPS = frozenset(["floor", "ceil", "sign"])
 """torch hands zeros on through these."""
 CONSTANT = STEPS | {
     "count", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "isnan", "to_bool",
-    "to_int64", "kept",
+    "to_int64", "kept", "share",
 }  # fmt: skip
 """Results through which no gradient flows."""
 
@@ -324,6 +329,7 @@ RULES: dict[str, DerivativeRule] = {
     "bce": _bce,
     "moved": _moved_rule,
     "joined": _joined_rule,
+    "totaled": _totaled_rule,
     "elu": _elu,
     "mish": _mish,
     "hardsigmoid": _hardsigmoid,

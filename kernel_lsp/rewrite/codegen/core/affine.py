@@ -30,7 +30,8 @@ class IndexTerm:
         if self.kind == "mod":
             return self.by - 1
         assert isinstance(self.of, IndexSum)
-        return self.of.range[1] // self.by
+        most = self.of.range[1]
+        return most if most == math.inf else most // self.by
 
 
 @dataclass(frozen=True, slots=True)

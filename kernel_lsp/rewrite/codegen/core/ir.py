@@ -58,8 +58,8 @@ class Value:
     """Its only reader is the rest of the same statement: written there, where that stays
     readable."""
     move: ElementMove | None = None
-    """Of ``moved``, ``joined`` and ``gathered``: which elements it reads. Only codegen/moving makes
-    these."""
+    """Of ``moved``, ``joined``, ``gathered`` and ``totaled``: which elements it reads. Only
+    codegen/moving makes these."""
 
     @property
     def values(self) -> tuple[Value, ...]:

@@ -1,7 +1,9 @@
 """What eager takes for pointwise operations and moves, forward and backward.
 
 Beside what each operation moves, the backward of a slice writes a tensor full of zeros and copies
-into it, and the gradients of a tensor that is read k times are added k - 1 times."""
+into it, the gradients of a tensor that is read k times are added k - 1 times, and a roll over
+several dimensions rolls one after the other. Several slices of one tensor in one operation are
+read from memory once."""
 
 from __future__ import annotations
 
@@ -11,11 +13,13 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.core import cost
 from kernel_lsp.rewrite.codegen.moving import operations
-from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.graph import Graph, argument
 
 SLICES = ("slice", "select", "narrow")
-JOINED = ("cat", "concat", "concatenate", "stack", "pad", "constant_pad_nd")
+JOINED = ("cat", "concat", "concatenate", "stack")
 """Their gradients are views."""
+SCATTERED = 1.25
+"""Assumed, not measured: eager's copies between layouts move an element at a time."""
 
 
 def eager_seconds(
@@ -34,12 +38,35 @@ def _forward(graph: Graph, node: fx.Node) -> float:
     moves = name in operations.BUILDERS or name == "contiguous"
     if moves and operations.is_view(node):
         return 0.0
-    if not moves:
-        return cost.eager_seconds(graph, node)
     speed = cost.rates(graph)
+    if not moves:
+        return cost.eager_seconds(graph, node) - _read_again(node) / speed.bytes_per_s
     moved = sum(min(cost.bytes_of(arg), cost.bytes_of(node)) for arg in operations.sources(node))
     again = cost.bytes_of(node) if name == "pad" else 0  # filled, then copied into
-    return (moved + cost.bytes_of(node) + again) / speed.bytes_per_s + speed.overhead_s
+    slower = 1.0 if name in (*JOINED, "pad") else SCATTERED
+    each = slower * (moved + cost.bytes_of(node) + again) / speed.bytes_per_s + speed.overhead_s
+    return each * _passes(node)
+
+
+def _passes(node: fx.Node) -> int:
+    dims = argument(node, "dims") if operations.name_of(node) == "roll" else None
+    return max(1, len(dims)) if isinstance(dims, (list, tuple)) else 1
+
+
+def _read_again(node: fx.Node) -> int:
+    """Bytes of what lies in a tensor that the operation has read already."""
+    found, again = dict[fx.Node, int](), 0
+    for arg in node.all_input_nodes:
+        size, base = cost.bytes_of(arg), _behind_slices(arg)
+        again += max(0, min(size, found.get(base, 0) + size - cost.bytes_of(base)))
+        found[base] = found.get(base, 0) + size
+    return again
+
+
+def _behind_slices(node: fx.Node) -> fx.Node:
+    while operations.name_of(node) in (*SLICES, "part"):
+        (node,) = operations.sources(node)
+    return node
 
 
 def _backward(graph: Graph, node: fx.Node) -> float:
@@ -49,12 +76,13 @@ def _backward(graph: Graph, node: fx.Node) -> float:
     if name in SLICES:
         whole = cost.bytes_of(operations.sources(node)[0])
         return (whole + 2 * cost.bytes_of(node)) / speed.bytes_per_s + 2 * speed.overhead_s
-    if name in JOINED or name == "contiguous":
+    if name in (*JOINED, *operations.RESHAPES, "contiguous"):
         return 0.0
     if name in operations.BUILDERS:
         copies = not operations.is_view(node) or name == "expand"
         moved = cost.bytes_of(node) + cost.bytes_of(operations.sources(node)[0])
-        return moved / speed.bytes_per_s + speed.overhead_s if copies else 0.0
+        each = moved / speed.bytes_per_s + speed.overhead_s
+        return each * _passes(node) if copies else 0.0
     return cost.trained_seconds(graph, node) - cost.eager_seconds(graph, node)
 
 

@@ -13,7 +13,7 @@ from kernel_lsp.rewrite.codegen.core import affine
 from kernel_lsp.rewrite.codegen.core.affine import IndexSum, IndexTerm, Within
 from kernel_lsp.rewrite.codegen.core.body import LOW_PRECISION, UniqueNames, number
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Scalar, Value
-from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Gather, Join, Position
+from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand, Gather, Join, Position
 from kernel_lsp.rewrite.codegen.core.ops import RENDER, atom
 from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
 
@@ -67,6 +67,8 @@ class MovedRead:
 class ReadPlan:
     """The values at their positions, before any text: what is loaded, and what is computed."""
 
+    sizes: DimSizes
+    """Of the iteration space."""
     tensors: dict[Operand, MovedTensor]
     loads: dict[MovedRead, None] = field(default_factory=dict)
     made: dict[tuple[Value, Position, tuple[Within, ...]], Expression] = field(default_factory=dict)
@@ -83,11 +85,15 @@ class ReadPlan:
 
     def _make(self, value: Value, at: Position, under: tuple[Within, ...]) -> Expression:
         if value.operand is not None:
-            load = MovedRead(self.tensors[value.operand], at, under)
+            tensor = self.tensors[value.operand]
+            # Without conditions where there is an element in any case: neighbors share the load.
+            load = MovedRead(tensor, at, () if self._is_inside(tensor, at) else under)
             self.loads[load] = None
             if len(self.loads) > MAX_LOADS:
                 raise Unsupported("too many reads for one kernel")
             return Expression(value, load=load)
+        if value.op == "totaled":
+            raise Unsupported("a sum over all elements that others are computed with")
         if value.op == "joined":
             return self._joined(value, at, under)
         if value.op == "gathered":
@@ -95,6 +101,14 @@ class ReadPlan:
         if value.op == "moved":
             return self._moved(value, at, under)
         return Expression(value, args=tuple(self.at(arg, at, under) for arg in value.args))
+
+    def _is_inside(self, tensor: MovedTensor, at: Position) -> bool:
+        lead = affine.coordinate(0, self.sizes[0])
+        for dim, (index, size) in enumerate(zip(at, tensor.shape, strict=True)):
+            same = dim == 0 and index == lead and size == self.sizes[0]
+            if not same and not Within(index, 0, size - 1).always:
+                return False
+        return True
 
     def _moved(self, value: Value, at: Position, under: tuple[Within, ...]) -> Expression:
         x, fill = value.args
@@ -130,11 +144,11 @@ class ReadPlan:
             place = (*at[: join.dim], index.plus(-start), *at[join.dim + 1 :])
             inner = self.at(part, place, _union(under, _open((inside,))))
             assert isinstance(inner, Expression)
-            if made is None:  # what is no other part's
+            before = Within(index, 0, start + size - 1)
+            if made is None or before.always:  # the rest is no other part's
                 made = inner
             else:
-                before = Within(index, 0, start + size - 1)
-                made = Expression(value, args=(inner, made), under=_open((before,)) or (before,))
+                made = Expression(value, args=(inner, made), under=(before,))
         assert made is not None
         return made
 
@@ -203,6 +217,10 @@ class Tiling:
     def columns(self) -> int:
         return math.prod(self.sizes[self.split :])
 
+    @property
+    def row_sizes(self) -> DimSizes:
+        return self.sizes[: self.split] or (1,)
+
     def owner(self, dim: int) -> tuple[str, Sequence[int]]:
         """The variable that enumerates the dimension, and the dimensions that it enumerates."""
         if dim < self.split:
@@ -213,8 +231,9 @@ class Tiling:
 class Writer:
     """Collects the lines that compute expressions."""
 
-    def __init__(self, tiling: Tiling, names: UniqueNames) -> None:
-        self.tiling, self.names = tiling, names
+    def __init__(self, tiling: Tiling, names: UniqueNames, shares: dict[DimSizes, str]) -> None:
+        """``shares``: parameters of the kernel, by the shape of what is averaged."""
+        self.tiling, self.names, self.shares = tiling, names, shares
         self.lines: list[str] = []
         self._known: dict[Expression, str] = {}
         self._holders: dict[str, str] = {}
@@ -238,11 +257,18 @@ class Writer:
             return self._load(item.load, item.value)
         if item.value.op == "moved" and not item.under:
             return str(self.text(item.args[0]))
+        if item.value.op == "share":
+            return self._share(item.value)
         args = [self.text(arg) for arg in item.args]
         if item.under:
             where = f"tl.where({self.conditions(item.under)}, {args[0]}, {args[1]})"
             return self.define(item.value.hint or item.value.op, where)
         return self.define(item.value.hint or item.value.op, str(RENDER[item.value.op](*args)))
+
+    def _share(self, value: Value) -> str:
+        """One over a number of elements, which the launcher counts."""
+        assert isinstance(value.move, Expand)
+        return self.shares[value.move.target]
 
     def _load(self, load: MovedRead, value: Value) -> str:
         tensor = load.tensor

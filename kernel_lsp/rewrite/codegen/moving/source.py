@@ -17,8 +17,8 @@ from typing import Any
 from kernel_lsp.rewrite.codegen.core import affine, source
 from kernel_lsp.rewrite.codegen.core.affine import IndexSum
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
-from kernel_lsp.rewrite.codegen.core.ir import Operand, Value
-from kernel_lsp.rewrite.codegen.core.moves import DimSizes
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, topological
+from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand
 from kernel_lsp.rewrite.codegen.moving.evaluate import (
     Expression,
     MovedRead,
@@ -61,6 +61,8 @@ class MovedJob:
     outputs: tuple[MovedOutput, ...]
     tensors: tuple[MovedTensor, ...]
     """Everything that can be read."""
+    total: str = ""
+    """``sum`` or ``mean``: the only output is that of its value, as one number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,12 +85,23 @@ class PlannedKernel:
     @property
     def given(self) -> tuple[MovedTensor, ...]:
         """What the launcher is called with: also those whose shapes the results have."""
+        if not self.job.total and not self.job.outputs[0].like:
+            return self.job.tensors
+        shapes = [self.job.shape] if self.job.total else []
         alike = {output.like for output in self.job.outputs}
-        read = set(self.read)
-        lead = None if alike != {""} else _lead_tensor(self.job)
-        return tuple(
-            t for t in self.job.tensors if t in read or t.operand.name in alike or t is lead
-        )
+        needed = {
+            lead for shape in (*shapes, *self.shares) if (lead := _lead_tensor(self.job, shape))
+        }
+        needed |= set(self.read)
+        return tuple(t for t in self.job.tensors if t in needed or t.operand.name in alike)
+
+    @property
+    def shares(self) -> dict[DimSizes, str]:
+        """Parameters of the kernel, by the shape of what is averaged."""
+        every = topological(output.value for output in self.job.outputs)
+        found = (value.move for value in every if value.op == "share")
+        shapes = dict.fromkeys(move.target for move in found if isinstance(move, Expand))
+        return {shape: f"share_{place + 1}" for place, shape in enumerate(shapes)}
 
     @property
     def sizes(self) -> str:
@@ -107,7 +120,8 @@ class PlannedKernel:
             )
             for load in self.loads
         ]
-        lead = "" if self.job.outputs[0].like else _lead(self.job)
+        lead = "" if self.job.outputs[0].like else _lead(self.job, self.job.shape)
+        lead += "".join(f", {_count(self.job, shape)}" for shape in self.shares)
         held = repr((lead, self.job.shape[1:], self.tiling.columns, loads))
         return BATCH.sub("lead", held)
 
@@ -116,7 +130,7 @@ def plan_kernel(job: MovedJob) -> PlannedKernel:
     """Raises Unsupported where no tile reads its elements along memory."""
     if not job.shape or 0 in job.shape:
         raise Unsupported("no elements, or no dimensions")
-    plan = ReadPlan({tensor.operand: tensor for tensor in job.tensors})
+    plan = ReadPlan(job.shape, {tensor.operand: tensor for tensor in job.tensors})
     place = tuple(affine.coordinate(dim, size) for dim, size in enumerate(job.shape))
     results = list[Expression]()
     for output in job.outputs:
@@ -253,10 +267,17 @@ def _kernel(planned: PlannedKernel) -> str:
     pointers = [f"{t.operand.name}_ptr" for t in planned.read]
     pointers += [f"{output.name}_ptr" for output in job.outputs]
     steps = [name for tensor in planned.read for name in tensor.stride_names]
-    writer = Writer(planned.tiling, UniqueNames([*RESERVED, *pointers, *steps]))
+    shares = planned.shares
+    writer = Writer(
+        planned.tiling, UniqueNames([*RESERVED, *pointers, *steps, *shares.values()]), shares
+    )
     stores = []
     for output, result in zip(job.outputs, planned.results, strict=True):
         text = writer.text(result)
+        if job.total:
+            summed = f"tl.sum(tl.sum(tl.where(mask, {text}, 0.0), axis=1), axis=0)"
+            stores.append(f"    tl.store(partial_ptr + pid, {summed})")
+            continue
         where = f"rows * {columns} + cols" if columns != 1 else "rows + cols"
         stores.append(f"    tl.store({output.name}_ptr + {where}, {text}, mask=mask)")
     lines = [
@@ -271,10 +292,11 @@ def _kernel(planned: PlannedKernel) -> str:
         *stores,
     ]
     header = [
-        *pointers, "n_rows", *steps,
+        *pointers, "n_rows", *steps, *shares.values(),
         "BLOCK_ROWS: tl.constexpr", "BLOCK_COLS: tl.constexpr", "WIDE: tl.constexpr",
     ]  # fmt: skip
-    doc = f"Each program writes a tile; a row has {columns} elements of {_words(job.shape)}."
+    doing = "sums" if job.total else "writes"
+    doc = f"Each program {doing} a tile; a row has {columns} elements of {_words(job.shape)}."
     return source.kernel_text(f"_{job.name}_kernel", header, doc, lines)
 
 
@@ -284,48 +306,90 @@ def _words(shape: DimSizes) -> str:
 
 def _launcher(planned: PlannedKernel, choice: Mapping[str, Any]) -> str:
     job, columns = planned.job, planned.tiling.columns
-    names = [t.operand.name for t in planned.given]
-    outputs = [output.name for output in job.outputs]
     plain = [t.operand for t in planned.read if not t.is_strided]
-    furthest = [t.furthest for t in planned.read] + [f"{outputs[0]}.numel()"]
-    arguments = [
-        *(t.operand.name for t in planned.read), *outputs, "n_rows",
-        *(text for t in planned.read for text in t.stride_arguments),
-        f"BLOCK_ROWS={choice['BLOCK_ROWS']}", f"BLOCK_COLS={choice['BLOCK_COLS']}", "WIDE=wide",
-        f"num_warps={choice['num_warps']}",
-    ]  # fmt: skip
+    furthest = [t.furthest for t in planned.read] + [f"n_rows * {columns}"]
     shapes = [(t.operand.name, t.operand.dtype, _words(t.shape)) for t in planned.given]
-    shapes += [(output.name, output.dtype, _words(job.shape)) for output in job.outputs]
-    tiles = f"(({source.blocks('n_rows', choice['BLOCK_ROWS'])})"
-    tiles += f" * {-(-columns // choice['BLOCK_COLS'])},)"
+    if not job.total:
+        shapes += [(output.name, output.dtype, _words(job.shape)) for output in job.outputs]
+    call = f"_{job.name}_kernel[(n_tiles,)]("
     lines = [
-        f"def {job.name}({', '.join(names)}):",
+        f"def {job.name}({', '.join(t.operand.name for t in planned.given)}):",
         *source.docstring(job.doc, shapes),
         *source.make_contiguous(plain),
-        *(_allocate(output, planned) for output in job.outputs),
-        f"    n_rows = {outputs[0]}.numel() // {columns}",
-        "    if n_rows > 0:  # a grid of zero programs cannot be launched",
+        *_made_lines(planned, choice),
+        "    if n_tiles > 0:  # a grid of zero programs cannot be launched",
         f"        wide = max({', '.join(furthest)}) >= 2**31",
-        f"        grid = {tiles}",
-        source.wrap_items(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
-        f"    return {', '.join(outputs)}",
+        source.wrap_items(call, _arguments(planned, choice), ")", indent="        "),
+        f"    return {_returned(planned, columns)}",
         "",
     ]
     return "\n".join(lines)
+
+
+def _arguments(planned: PlannedKernel, choice: Mapping[str, Any]) -> list[str]:
+    """Of the kernel."""
+    return [
+        *(t.operand.name for t in planned.read),
+        *(output.name for output in planned.job.outputs),
+        "n_rows",
+        *(text for t in planned.read for text in t.stride_arguments),
+        *planned.shares.values(),
+        *(f"{name}={choice[name]}" for name in ("BLOCK_ROWS", "BLOCK_COLS")),
+        "WIDE=wide",
+        f"num_warps={choice['num_warps']}",
+    ]
+
+
+def _made_lines(planned: PlannedKernel, choice: Mapping[str, Any]) -> list[str]:
+    """What is written to, and how many rows and tiles there are."""
+    job, columns = planned.job, planned.tiling.columns
+    tiles = f"({source.blocks('n_rows', choice['BLOCK_ROWS'])})"
+    tiles += f" * {-(-columns // choice['BLOCK_COLS'])}"
+    shares = [
+        f"    {name} = 1.0 / max({_count(job, shape)}, 1)" for shape, name in planned.shares.items()
+    ]
+    if job.total:
+        device = f"{planned.given[0].operand.name}.device"
+        return [
+            f"    n_rows = {_count(job, planned.tiling.row_sizes)}",
+            *shares,
+            f"    n_tiles = {tiles}",
+            f"    partial = torch.empty(n_tiles, dtype=torch.float32, device={device})",
+        ]
+    rows = f"{job.outputs[0].name}.numel()" + (f" // {columns}" if columns != 1 else "")
+    made = [_allocate(output, planned) for output in job.outputs]
+    return [*made, f"    n_rows = {rows}", *shares, f"    n_tiles = {tiles}"]
+
+
+def _returned(planned: PlannedKernel, columns: int) -> str:
+    job = planned.job
+    if not job.total:
+        return ", ".join(output.name for output in job.outputs)
+    whole = f"partial.sum() / (n_rows * {columns})" if job.total == "mean" else "partial.sum()"
+    dtype = job.outputs[0].dtype
+    if dtype == "float32":
+        return whole
+    return f"({whole}).to(torch.{dtype})" if job.total == "mean" else f"{whole}.to(torch.{dtype})"
 
 
 def _allocate(output: MovedOutput, planned: PlannedKernel) -> str:
     job, device = planned.job, f"{planned.given[0].operand.name}.device"
     shape = f"{output.like}.shape"
     if not output.like:
-        sizes = ", ".join([_lead(job), *map(str, job.shape[1:])])
+        sizes = ", ".join([_lead(job, job.shape), *map(str, job.shape[1:])])
         shape = f"({sizes}{',' if len(job.shape) == 1 else ''})"
     return f"    {output.name} = torch.empty({shape}, dtype=torch.{output.dtype}, device={device})"
 
 
-def _lead(job: MovedJob) -> str:
+def _count(job: MovedJob, shape: DimSizes) -> str:
+    """Source of the number of elements of that shape."""
+    inner = math.prod(shape[1:])
+    return f"{_lead(job, shape)} * {inner}" if inner != 1 else _lead(job, shape)
+
+
+def _lead(job: MovedJob, shape: DimSizes) -> str:
     """Size of dimension 0, by a tensor's: the largest one's, where several have it."""
-    tensor, size = _lead_tensor(job), job.shape[0]
+    tensor, size = _lead_tensor(job, shape), shape[0]
     if tensor is None:
         return str(size)
     own = tensor.shape[0]
@@ -335,8 +399,8 @@ def _lead(job: MovedJob) -> str:
     return f"{size // own} * {text}" if size > own else f"{text} // {own // size}"
 
 
-def _lead_tensor(job: MovedJob) -> MovedTensor | None:
-    size = job.shape[0]
+def _lead_tensor(job: MovedJob, shape: DimSizes) -> MovedTensor | None:
+    size = shape[0]
     large = sorted(job.tensors, key=lambda tensor: -math.prod(tensor.shape))
     with_lead = [tensor for tensor in large if tensor.shape]
     exact = [tensor for tensor in with_lead if tensor.shape[0] == size]

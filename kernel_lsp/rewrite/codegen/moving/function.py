@@ -1,0 +1,89 @@
+"""The function of a region that moves elements, behind torch.autograd.Function: PyTorch text around
+its kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.backward import kernels as backward
+from kernel_lsp.rewrite.codegen.core import source
+from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan
+from kernel_lsp.rewrite.codegen.moving.source import PlannedKernel
+
+
+def eager_text(planned: MovedPlan, name: str) -> str:
+    """The region as plain PyTorch."""
+    region = planned.lowered.region
+    names = dict(zip(region.inputs, planned.lowered.names, strict=True))
+    lines = [f"def {name}_eager({', '.join(planned.lowered.names)}):"]
+    lines.append('    """The same in PyTorch, for gradients of gradients."""')
+    made, last = backward.statements(region.nodes, names)
+    turned = f".permute({planned.lowered.order})" if planned.lowered.order else ""
+    return "\n".join([*lines, *made, f"    return {last}{turned}", ""])
+
+
+def function_text(planned: MovedPlan, name: str) -> str:
+    given = planned.lowered.names
+    arguments = ", ".join(given)
+    saved = arguments if len(given) > 1 else f"({arguments},)"
+    calls = []
+    for kernel in planned.backward:
+        stored = ", ".join(output.name for output in kernel.job.outputs)
+        call = f"{stored} = {kernel.job.name}("
+        calls.append(source.wrap_items(call, _given(kernel), ")", indent=" " * 8))
+    wanted = {operand.name for operand in planned.wanted}
+    made = {item: "grad" if item in planned.handed else f"grad_{item}" for item in wanted}
+    results = [made.get(item, "None") for item in given]
+    lines = [
+        backward.AGAIN,
+        "",
+        f"class _{source.title(name)}(torch.autograd.Function):",
+        f'    """{planned.doc} Its gradient is gathered from where elements went."""',
+        "",
+        "    @staticmethod",
+        f"    def forward(ctx, {arguments}):",
+        f"        ctx.save_for_backward({arguments})",
+        f"        return {name}_forward({arguments})",
+        "",
+        "    @staticmethod",
+        "    def backward(ctx, grad):",
+        "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of "
+        "its own",
+        f"            return differentiate_again(ctx, {name}_eager, grad)",
+        f"        {saved} = ctx.saved_tensors",
+        *calls,
+        *backward.return_lines(results),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _given(kernel: PlannedKernel) -> list[str]:
+    return [tensor.operand.name for tensor in kernel.given]
+
+
+def public_text(planned: MovedPlan, name: str) -> str:
+    arguments = ", ".join(planned.lowered.names)
+    return f"def {name}({arguments}):\n    return _{source.title(name)}.apply({arguments})\n"
+
+
+def sums_text(planned: MovedPlan, name: str) -> str:
+    """The function that adds up what kernels have summed, where the result is a number."""
+    lowered = planned.lowered
+    region, names = lowered.region, dict(zip(lowered.region.inputs, lowered.names, strict=True))
+    lines = [
+        f"def {name}({', '.join(lowered.names)}):",
+        f'    """{planned.doc}"""',
+    ]
+    for node, kernel in zip(lowered.totals, planned.forward, strict=True):
+        names[node] = kernel.job.name.removeprefix(f"{name.removesuffix('_forward')}_")
+        lines.append(f"    {names[node]} = {kernel.job.name}({', '.join(_given(kernel))})")
+    behind = [node for node in region.nodes if node not in names and _is_number(node)]
+    made, last = backward.statements(behind, names)
+    return "\n".join([*lines, *made, f"    return {last or names[region.out]}", ""])
+
+
+def _is_number(node: fx.Node) -> bool:
+    value = node.meta["val"]
+    return isinstance(value, torch.Tensor) and value.dim() == 0
