@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -136,7 +137,11 @@ async def start(
         raise
     finally:
         os.close(tell)
-    said = await _hear(report_end)
+    try:
+        said = await _hear(report_end)
+    except BaseException:  # cancelled: nobody will ever hold this process
+        await asyncio.shield(_abandon(process))
+        raise
     layers = said.get("layers") or {}
     if "missing" in said or not layers:
         words = await _end(process)
@@ -189,6 +194,15 @@ async def _end(process: asyncio.subprocess.Process) -> str:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     return ""
+
+
+async def _abandon(process: asyncio.subprocess.Process) -> None:
+    """End it, and close its pipes: asyncio closes those of a process when its output is at the
+    end."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.communicate(), LAST_WORDS_S)
 
 
 async def _hear(report_end: int) -> dict[str, Any]:
