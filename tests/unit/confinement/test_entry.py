@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="confinement is 
 async def test_a_start_that_is_cancelled_leaves_no_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    begun: list[asyncio.subprocess.Process] = []
+    begun, is_begun = list[asyncio.subprocess.Process](), asyncio.Event()
     start = asyncio.create_subprocess_exec
 
     async def starting(*argv: str, **options: object) -> asyncio.subprocess.Process:
@@ -22,6 +22,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process(
         return begun[0]
 
     async def never(report_end: int) -> dict[str, object]:
+        is_begun.set()
         await asyncio.Event().wait()
         return {}
 
@@ -34,8 +35,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process(
             environment=clean_environment(),
         )
     )
-    while not begun:
-        await asyncio.sleep(0.01)
+    await is_begun.wait()
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
