@@ -79,6 +79,8 @@ def register_package() -> None:
 
 
 def main() -> None:
+    """Runs the module that the arguments name, under the limits that they name, until the parent
+    dies."""
     import json
     import runpy
 

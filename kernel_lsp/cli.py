@@ -12,6 +12,8 @@ EDITOR_FLAGS = ("serve", "--stdio", "--tcp")
 
 
 def main() -> None:
+    """Runs the command of the command line; an editor's flags start the server without the others'
+    imports."""
     arguments = sys.argv[1:]
     if arguments[:1] and arguments[0].startswith(EDITOR_FLAGS) and "--help" not in arguments:
         from kernel_lsp.server import main as serve

@@ -27,6 +27,8 @@ GROUP_S = 1.0
 
 
 def main() -> None:
+    """Starts the server that the first line of stdin orders, and ends it and all that it started
+    when stdin ends."""
     line = sys.stdin.buffer.readline()
     if not line:
         return  # the parent went before it had said what to start

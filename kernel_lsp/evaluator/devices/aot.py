@@ -148,6 +148,7 @@ def _resources(ptx: str) -> tuple[int | None, int | None]:
 
 
 def main() -> None:
+    """Answers each frame of stdin, kernels and a device, with what compiling them has come to."""
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     while (request := wire.read_frame(requests)) is not None:

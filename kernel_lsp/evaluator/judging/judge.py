@@ -209,6 +209,7 @@ class Judge:
 
 
 def main() -> None:
+    """Answers each frame of stdin as the judge, until stdin ends."""
     requests, replies = wire.claim_stdio()
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)  # no other process of this user may read our memory
     warnings.simplefilter("ignore")

@@ -259,6 +259,7 @@ def _importable(name: str) -> bool:
 
 
 def main(token: str) -> None:
+    """Answers the lines of one connection until it ends; ``token`` begins each line of ours."""
     sys.path.append(str(ROOT / "packages"))  # what is installed here comes first
     with _protocol() as write:
         asyncio.run(_serve(token, write))

@@ -77,6 +77,7 @@ def _answer(message: dict[str, Any], number: int) -> tuple[dict[str, Any], list[
 
 
 def main() -> None:
+    """Builds what each frame of stdin holds, until stdin ends."""
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     # The interpreter's own programs: ninja is a package in many environments.

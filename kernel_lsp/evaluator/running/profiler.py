@@ -143,6 +143,7 @@ def _answer(
 
 
 def main() -> None:
+    """Answers each frame of stdin as the profiling process, until stdin ends."""
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     profiler = Profiler(sys.argv[1])

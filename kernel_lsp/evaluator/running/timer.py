@@ -191,6 +191,7 @@ def _answer(
 
 
 def main() -> None:
+    """Answers each frame of stdin as the timing process, until stdin ends."""
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     timer = Timer(sys.argv[1])

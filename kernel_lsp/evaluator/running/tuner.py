@@ -236,6 +236,7 @@ def _answer(tuner: Tuner, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Answers each frame of stdin as the tuning process, until stdin ends."""
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     tuner = Tuner(sys.argv[1])

@@ -420,6 +420,7 @@ def serve(requests: wire.Pipe, replies: wire.Pipe, answer: WorkerOperation) -> N
 
 
 def main() -> None:
+    """Answers each frame of stdin as the worker, until stdin ends."""
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     worker = Worker(sys.argv[1])
