@@ -128,11 +128,13 @@ class Consents:
         return when > 0 if isinstance(when, int) and not isinstance(when, bool) else None
 
     def allow_remote(self, folder: Path | str, origin: str) -> None:
-        """Raises ConfigError when it could not be stored; it then holds for this session."""
+        """Keeps that code of the folder may be sent to that endpoint. Raises ConfigError when it
+        could not be stored; it then holds for this session."""
         self._store(folder, {REMOTE: {origin: int(time.time())}}, strict=True)
 
     def forbid_remote(self, folder: Path | str, origin: str) -> None:
-        """Raises ConfigError when it could not be stored; it then holds for this session."""
+        """Keeps that code of the folder may not be sent to that endpoint. Raises ConfigError when
+        it could not be stored; it then holds for this session."""
         self._store(folder, {REMOTE: {origin: REFUSED}}, strict=True)
 
     def forget(self, folder: Path | str) -> None:

@@ -37,8 +37,8 @@ _AT_FDCWD, _BIRTH, _STATX_BYTES = -100, 0x800, 256
 
 
 def about(folder: Path | str) -> dict[str, Any]:
-    """Of a folder that is not there: nothing. JSON; equal as long as it is the same. Never
-    raises."""
+    """What a consent to the folder is about, as JSON that is equal as long as it is the same;
+    nothing of a folder that is not there. Never raises."""
     root = Path(folder)
     try:
         found = root.stat()

@@ -118,7 +118,8 @@ class NotebookProgram:
 
 
 def parse(text: str) -> Notebook:
-    """Raises ValueError that says why this is no notebook."""
+    """The notebook that the text of an .ipynb file holds. Raises ValueError that says why this is
+    no notebook."""
     value = foreign.json_value(text)
     cells = value.get("cells") if isinstance(value, dict) else None
     if not isinstance(cells, list):

@@ -78,7 +78,7 @@ def forget(data_dir: Path, root: Path | None = None) -> None:
 
 
 def digest(text: str) -> str:
-    """By which a file's text is known again; line endings count."""
+    """The hash by which a file's text is known again; line endings count."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -15,7 +15,8 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def parse(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
-    """Like ast.parse. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    """The syntax tree, like ast.parse's. Raises SyntaxError, ValueError, RecursionError or
+    MemoryError."""
     for _ in range(ATTEMPTS - 1):
         try:
             return ast.parse(source, filename=filename)

@@ -61,7 +61,8 @@ def summary(speedups: Sequence[float | None]) -> SuiteScores:
 
 
 def speedup(row: ScoreRow, baseline: str) -> float | None:
-    """See the top of the file. A baseline that did not take part is None."""
+    """The row's speedup over that baseline (see the top of the file); None where the baseline did
+    not take part."""
     if row["status"] == "silent":
         return 1.0
     if not _is_judged(row):

@@ -68,7 +68,8 @@ class Signer:
 
 
 def refuses_unsigned() -> bool:
-    """In CI nobody can be asked. KERNEL_LSP_UNSIGNED=yes says that it was."""
+    """Whether what is unsigned is refused, because in CI nobody can be asked.
+    KERNEL_LSP_UNSIGNED=yes says that it was."""
     in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
     return in_ci and os.environ.get("KERNEL_LSP_UNSIGNED", "").lower() not in ("1", "true", "yes")
 
@@ -85,7 +86,8 @@ class Keyring:
     # --- keys ----------------------------------------------------------------------------------
 
     def signers(self) -> list[Signer]:
-        """Raises SignatureError where the file cannot be read."""
+        """All signers that this user believes. Raises SignatureError where the file cannot be
+        read."""
         revoked = set(_lines(self.revoked_file))
         found = []
         for line in _lines(self.signers_file):

@@ -51,7 +51,8 @@ _XML_PARAMETER = re.compile(r"<parameter=([^<>\n]{1,200})>")
 
 
 def blocks(text: str) -> Iterator[MessageBlock]:
-    """In order. The last one may be incomplete and then reaches to the end."""
+    """The blocks of a message, in order. The last one may be incomplete and then reaches to the
+    end."""
     at = 0
     while opening := _OPENING.search(text, at):
         start = opening.end()

@@ -49,7 +49,7 @@ class WeighedChain:
     gain: float = 0.0
 
     def shorter(self) -> Iterator[WeighedChain]:
-        """Without each one of its steps, but never without any step."""
+        """The chain without each one of its steps, but never without any step."""
         for place in range(len(self.steps) if len(self.steps) > 1 else 0):
             sites, steps = (
                 (*some[:place], *some[place + 1 :]) for some in (self.sites, self.steps)
@@ -57,7 +57,7 @@ class WeighedChain:
             yield WeighedChain(sites=tuple(sites), steps=tuple(steps))
 
     def others(self, place: int, name: str) -> Iterator[WeighedChain]:
-        """With each other choice of one parameter."""
+        """The chain with each other choice of one parameter."""
         choices, step = self.sites[place].parameters[name], self.steps[place]
         for choice in choices:
             if choice != step.parameters.get(name, choices[0]):

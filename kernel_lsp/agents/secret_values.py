@@ -140,7 +140,8 @@ def is_mixed(secret: str, match: re.Match[str]) -> bool:
 
 
 def is_shaped(secret: str, match: re.Match[str]) -> bool:
-    """Where the place says that it is a password, and the text does not look like a name."""
+    """Whether it is a secret where the place says that it is a password: its text does not look
+    like a name."""
     return (
         no_placeholder(secret, match)
         and not _PLACE.match(secret)
@@ -190,7 +191,8 @@ def query(secret: str, match: re.Match[str]) -> bool:
 
 
 def is_written_out(secret: str, match: re.Match[str]) -> bool:
-    """Without quotes: in a comment, a string, a line of a shell or of YAML, but no expression."""
+    """Whether it is a secret without quotes: in a comment, a string, a line of a shell or of YAML,
+    but no expression."""
     if _names_a_placeholder(secret) or not no_placeholder(secret, match):
         return False
     mixed = any(c.isdigit() for c in secret) and any(c.isalpha() for c in secret)
@@ -211,8 +213,8 @@ def is_written_out(secret: str, match: re.Match[str]) -> bool:
 
 
 def is_given_bare(secret: str, match: re.Match[str]) -> bool:
-    """Without quotes, whatever the syntax: no name of a program has its letters and digits so
-    mixed, and behind a strong name no word has such signs."""
+    """Whether it is a secret without quotes, whatever the syntax: no name of a program has its
+    letters and digits so mixed, and behind a strong name no word has such signs."""
     if _names_a_placeholder(secret.rstrip(").")) or secret.startswith(":"):
         return False
     if not _like_password(secret) and not (match["strong"] and _has_many_humps(secret)):
@@ -233,7 +235,7 @@ def is_given_bare(secret: str, match: re.Match[str]) -> bool:
 
 
 def holds_a_pair(secret: str, match: re.Match[str]) -> bool:
-    """Of Basic authorization: a name and a password in base64."""
+    """Whether it is Basic authorization: a name and a password in base64."""
     try:
         pair = base64.b64decode(secret + "=" * (-len(secret) % 4), validate=True).decode()
     except (binascii.Error, ValueError):

@@ -56,7 +56,8 @@ class PromptPart:
 
 
 def room(info: ModelInfo, bytes_per_token: float = BYTES_PER_TOKEN) -> ExchangeLimits:
-    """For an open model. ``bytes_per_token``: as it was seen to count, where it was."""
+    """How long prompt and reply may be for that model. ``bytes_per_token``: as it was seen to
+    count, where it was."""
     context = info.context_tokens or UNKNOWN_CONTEXT
     share = int(context * REPLY_SHARE)
     reply = min(MAX_REPLY, share) if info.reply_tokens is None else min(info.reply_tokens, share)
@@ -76,7 +77,8 @@ def size(text: str) -> int:
 
 
 def size_of_tools(offered: Sequence[ToolSchema]) -> int:
-    """As a server shows them to the model: as schemas or in words, whichever is longer."""
+    """Bytes of the tools as a server shows them to the model: as schemas or in words, whichever is
+    longer."""
     if not offered:
         return 0
     shown = [

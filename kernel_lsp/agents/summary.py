@@ -81,7 +81,8 @@ async def distill(
     had: Sequence[str],
     seed: int,
 ) -> tuple[tuple[SkillDraft, ...], Exchange, Cost]:
-    """At most two drafts; the exchange's problems name those that were turned down, and why.
+    """At most two drafts of skills that a model makes of what made the difference; the exchange's
+    problems name those that were turned down, and why.
 
     ``had``: skills that the rollout was given. Raises BackboneError, also when the context is too
     small."""

@@ -35,7 +35,8 @@ _BOUNDED = re.compile(r"\^\[(?:\\.|[^\\\]])*\]\{\d+,(\d+)\}\$")
 
 
 def select_skills(skills: Sequence[str], most: int = MAX_SELECTED) -> ToolSchema:
-    """Of these skills (at least one) the model takes up to ``most``; none is a valid answer."""
+    """The tool by which a model takes up to ``most`` of these skills (at least one); none is a
+    valid answer."""
     reasoned = _object(name={"enum": list(skills)}, reason=_text(TEXT_LIMIT))
     return ToolSchema(
         name=SELECT,

@@ -90,7 +90,7 @@ class Script:
 
     @cached_property
     def functions(self) -> tuple[FunctionNode, ...]:
-        """Of every depth, methods included."""
+        """All functions of the file, of every depth, methods included."""
         return tuple(n for n in self.nodes if isinstance(n, FunctionNode))
 
     @cached_property
@@ -299,7 +299,8 @@ def is_optimizer_step(node: ast.AST) -> bool:
 
 
 def callee(call: ast.Call) -> str | None:
-    """``f`` of ``f(..)`` and ``self.f(..)``."""
+    """The name of what is called, ``f`` of ``f(..)`` and ``self.f(..)``; None for any other
+    call."""
     match call.func:
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
             return name

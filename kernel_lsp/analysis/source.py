@@ -92,7 +92,7 @@ class ParsedSource:
         return self.text[span.start : span.end]
 
     def full_span(self, node: ast.stmt) -> Span:
-        """Like :meth:`span`, with the decorators of a definition."""
+        """The node's :meth:`span`, with the decorators of a definition."""
         span = self.span(node)
         if isinstance(node, DefinitionNode) and node.decorator_list:
             return Span(start=self._at_sign(node.decorator_list[0]), end=span.end)
@@ -156,7 +156,8 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(root: ast.AST) -> list[ast.AST]:
-    """Like ast.walk, as a list and about four times faster; no operators and contexts either."""
+    """All nodes below the root, like ast.walk, as a list and about four times faster; no operators
+    and contexts either."""
     found = [root]
     for node in found:  # grows meanwhile
         if node.__class__ not in _LEAVES:  # two thirds of a tree

@@ -41,7 +41,7 @@ class Baseline:
 
 
 def load(file: Path) -> Baseline:
-    """Raises KernelLspError when it cannot be read."""
+    """The findings that the file says are known. Raises KernelLspError when it cannot be read."""
     try:
         content = foreign.json_value(foreign.read_bytes(file, most=MAX_BYTES))
         known: Counter[_BaselineKey] = Counter()
@@ -71,7 +71,7 @@ def write(file: Path, results: Iterable[tuple[Path, Analysis]]) -> int:
 
 
 def key_of(folder: Path, path: Path, finding: Finding) -> _BaselineKey:
-    """By which a finding is known again; ``folder``: to which its path is told relative."""
+    """The key by which a finding is known again; ``folder``: to which its path is relative."""
     path = path.absolute()
     place = path.relative_to(folder) if path.is_relative_to(folder) else path
     return place.as_posix(), finding.rule, finding.target or "", finding.message

@@ -41,7 +41,7 @@ class FoundFile:
 
     @property
     def relative(self) -> Path:
-        """To the folder of its project."""
+        """The file's path, relative to the folder of its project."""
         path = self.path.absolute()
         return path.relative_to(self.root) if path.is_relative_to(self.root) else Path(path.name)
 

@@ -34,7 +34,7 @@ class Fixed:
     count: int
 
     def difference(self, path: Path) -> str:
-        """As a patch; line endings are those of the file."""
+        """The change as a patch; line endings are those of the file."""
         before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
         return "".join(
             _line_end(difflib.unified_diff(before, after, fromfile=str(path), tofile=str(path)))
@@ -69,7 +69,8 @@ def fix_text(path: Path, source: files.SourceFile, check: AnalyzeText) -> Fixed 
 
 
 def write(path: Path, fixed: Fixed) -> None:
-    """Raises KernelLspError when the file cannot be written; then it is as it was."""
+    """Writes the fixed text in the file's own encoding and line endings. Raises KernelLspError when
+    the file cannot be written; then it is as it was."""
     try:
         files.write_source(path, fixed.after, fixed.encoding)
     except (OSError, UnicodeEncodeError) as error:

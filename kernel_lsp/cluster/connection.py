@@ -196,7 +196,7 @@ async def _answers(address: str) -> None:
 
 
 def reserved_gpus(groups: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """By node: how many GPUs its placement groups have, as Ray lists them."""
+    """Node -> how many GPUs its placement groups have, as Ray lists them."""
     found: Counter[str] = Counter()
     for group in groups:
         for number, node in group["bundles_to_node_id"].items():

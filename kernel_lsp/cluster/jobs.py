@@ -42,7 +42,7 @@ class ClusterJobs:
     _more: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def result(self, id: str, work: Any, group: str) -> Any:
-        """See `Cluster.do`."""
+        """What the work comes to on a node, as `Cluster.do` says."""
         if self.broken is not None:
             raise self.broken
         job = self.known.get(id)

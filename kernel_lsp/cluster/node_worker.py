@@ -104,7 +104,7 @@ class NodeActor:
 
 
 def stand(packages: Sequence[str]) -> About:
-    """What this process stands on, but for what an interpreter has."""
+    """Versions, sources and skills that this process works with, to compare nodes by."""
     return About(
         host=platform.node(),
         version=__version__,
@@ -129,7 +129,7 @@ def differences(one: About, other: About) -> list[str]:
 
 
 def digest(packages: Sequence[str]) -> str:
-    """Of all Python files of these packages (5 MB: 20 ms)."""
+    """One hash of all Python files of these packages (5 MB: 20 ms)."""
     found = hashlib.sha256()
     for name in sorted(set(packages)):
         root = Path(str(importlib.import_module(name).__file__)).parent

@@ -75,7 +75,7 @@ class RankNode:
         return None
 
     async def address(self) -> tuple[str, int]:
-        """Where the processes of all nodes can meet this node's first."""
+        """(host, port) where the processes of all nodes can meet this node's first."""
         from ray.util import get_node_ip_address
 
         with socket.socket() as free:
@@ -83,7 +83,8 @@ class RankNode:
             return str(get_node_ip_address()), int(free.getsockname()[1])
 
     async def run(self, order: RankOrder) -> RanksEnded:
-        """Until all have ended, or one has failed, which ends the others."""
+        """Runs this node's processes until all have ended, or one has failed, which ends the
+        others."""
         gpus = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
         forget_threads()
         self._keepers = [self._kept(order, number, gpus) for number in range(order.ranks)]
@@ -154,7 +155,7 @@ def environment(
 
 
 def file_digest(path: Path) -> str:
-    """Of a file's bytes; empty where there is none."""
+    """A hash of a file's bytes; empty where there is none."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:

@@ -107,9 +107,9 @@ def settings(folder: Path, **flags: Any) -> Settings:
 
 
 def require_consent(settings: Settings, folder: Path) -> None:
-    """Before a command starts the folder's interpreter. Raises ConsentRequired when that lies in
-    the folder and nobody has allowed the folder's code to run. What its user has accepted and was
-    promised counts from now on for all that is started."""
+    """Checks, before a command starts the folder's interpreter, that it may. Raises ConsentRequired
+    when that lies in the folder and nobody has allowed the folder's code to run. What its user has
+    accepted and was promised counts from now on for all that is started."""
     entry.require(Consents(settings.data_dir).required(folder))
     if (cause := refusal(settings, folder)) is not None:
         raise ConsentRequired(cause, f"allow it with: kernel-lsp trust {folder.absolute()}")

@@ -58,7 +58,8 @@ class RowTask:
 
 
 def digest(text: str) -> str:
-    """Of a task's file: whoever learns from its row later knows whether it is still the same."""
+    """A hash of a task's file: whoever learns from its row later knows whether it is still the
+    same."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -105,7 +106,7 @@ class LocalRows:
         await self.pipeline.close()
 
     async def do(self, work: RowTask) -> Json:
-        """As a cluster's worker."""
+        """The row of the task, asked for as a cluster's worker is."""
         return await self.row(work)
 
     async def row(self, task: RowTask) -> Json:
@@ -184,8 +185,8 @@ class Spread:
         """The cluster is closed by whoever opened it."""
 
     async def row(self, task: RowTask) -> Json:
-        """Raises ClusterError when the whole cluster is lost: what has no row yet is done in
-        another run."""
+        """The row of one task, made on a node. Raises ClusterError when the whole cluster is lost:
+        what has no row yet is done in another run."""
         try:
             row: Json = await self._cluster.do(task.name, replace(task, folder=None))
         except JobFailed as error:

@@ -68,7 +68,8 @@ class Results:
         }
 
     def store(self) -> None:
-        """In one step: an interrupted run leaves the last state whole. Raises OSError."""
+        """Writes the rows in one step: an interrupted run leaves the last state whole. Raises
+        OSError."""
         if self.path is not None:
             content = {"schema_version": SCHEMA_VERSION, **self.content()}
             replace_file(self.path, (json.dumps(content, indent=1) + "\n").encode())

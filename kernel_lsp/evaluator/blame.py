@@ -30,7 +30,7 @@ class Original:
     init: list[bytes]
 
     async def runs_out_of_memory(self, asked: list[Question]) -> bool:
-        """At one of these questions."""
+        """Whether the original runs out of memory at one of these questions."""
         budget = self.request.budget
         loading = {**self.loading, "program": self.request.reference}
         await self.sandbox.end_worker(self.worker)

@@ -502,12 +502,12 @@ def _kind(value: Any) -> str:
 
 
 def in_single(tensor: torch.Tensor) -> torch.Tensor:
-    """In float32, if it has 16 bits."""
+    """The tensor in float32, if it has 16 bits."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def widen_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """In float64 or complex128."""
+    """The tensor in float64 or complex128."""
     if tensor.dtype.is_complex:
         return tensor.to(torch.complex128)
     return tensor.double() if tensor.dtype.is_floating_point else tensor

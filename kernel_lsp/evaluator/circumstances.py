@@ -42,7 +42,7 @@ def module_of(target: Any) -> torch.nn.Module | None:
 
 
 def in_words(name: str, target: Any) -> str:
-    """As a part of a sentence; empty where nothing is special."""
+    """The circumstances as a part of a sentence; empty where nothing is special."""
     if name == OTHER_MODE:
         module = module_of(target)
         return f"in {'eval' if module is not None and module.training else 'train'}()"

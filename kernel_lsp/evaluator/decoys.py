@@ -24,8 +24,8 @@ MIN_SHARE = 0.01
 async def check_kernels(
     request: EvaluationRequest, worker: Party, launched: list[str], found: Findings
 ) -> None:
-    """Raises Rejected for a decoy. The worker has finished: nothing that it does here is a
-    finding."""
+    """Asks whether the kernels that ran do the work. Raises Rejected for a decoy. The worker has
+    finished: nothing that it does here is a finding."""
     if not request.uses_triton:
         return
     found.check("kernels-launched", bool(launched), ", ".join(map(str, launched)))

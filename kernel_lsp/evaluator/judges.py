@@ -95,7 +95,8 @@ class JudgeBench:
         await asyncio.gather(self.timers.expect(request), self._place.expect_worker())
 
     def place(self, request: EvaluationRequest) -> Sandbox:
-        """Where a candidate's trials take place; whoever asks closes it."""
+        """The folder and limits in which a candidate's trials take place; whoever asks closes
+        it."""
         place = self._place
         if place is None or place.request.budget.memory_bytes != request.budget.memory_bytes:
             return self._sandbox(request)
@@ -178,7 +179,7 @@ class Judges:
         self._benches: dict[str, JudgeBench] = {}
 
     def seeded(self, request: EvaluationRequest) -> EvaluationRequest:
-        """With the secret seed of the session that waits for this request's candidate, if one
+        """The request with the secret seed of the session that waits for its candidate, if one
         does."""
         bench = self._benches.get(_key(request))
         if bench is None or request.seed is not None:
@@ -187,7 +188,7 @@ class Judges:
 
     @contextlib.asynccontextmanager
     async def expecting(self, request: EvaluationRequest) -> AsyncIterator[JudgeBench]:
-        """For a job that may bring candidates for this reference: its bench stays for the block."""
+        """Keeps the bench of this reference for the block, for a job that may bring candidates."""
         bench = await self._found(request)
         bench.expecting += 1
         try:
@@ -202,8 +203,8 @@ class Judges:
             await self._make_room()
 
     async def others_are_made(self, mine: JudgeBench, report: Callable[[Progress], None]) -> None:
-        """Until no spare of another reference is being made, which would disturb a measurement on
-        a CPU."""
+        """Waits until no spare of another reference is being made, which would disturb a
+        measurement on a CPU."""
         making = [bench.timers.making for bench in self._benches.values() if bench is not mine]
         if waiting := [one for one in making if one is not None]:
             text = "waiting until the baselines of another job are made"

@@ -33,7 +33,7 @@ async def profile(
     alone: Alone,
     found: Findings,
 ) -> None:
-    """Where the time of a call goes, into ``found``; a check tells why nothing is known.
+    """Adds to ``found`` where the time of a call goes; a check tells why nothing is known.
 
     The timing process is ended: its memory is needed."""
     budget = request.budget

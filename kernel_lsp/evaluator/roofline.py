@@ -18,5 +18,6 @@ __all__ = ["least_ms", "peak_gb_per_s"]
 
 
 def least_ms(read_bytes: int, written_bytes: int, l2_bytes: int, peak: int) -> float:
-    """For a call that must read and write this much, with a peak in 10^9 bytes a second."""
+    """The least milliseconds of a call that must read and write this much, with a peak in 10^9
+    bytes a second."""
     return (read_bytes + max(0, written_bytes - l2_bytes)) / peak / 1e6

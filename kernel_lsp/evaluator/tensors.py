@@ -205,11 +205,10 @@ def decode(spec: TensorSpec, blobs: Blobs, device: str = "cpu") -> Any:
 
 
 def decode_values(spec: TensorSpec, blobs: Blobs, device: str = "cpu") -> Any:
-    """Like :func:`decode` for what a candidate's process says: values alone, contiguous, no file
-    is opened.
+    """The value that a candidate's process says, like :func:`decode`: values alone, contiguous, no
+    file is opened.
 
-    A stranger's strides could ask for any amount of memory and its file names for any file.
-    """
+    A stranger's strides could ask for any amount of memory and its file names for any file."""
     return _decode(spec, blobs, device, trusted=False)
 
 
@@ -301,7 +300,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def with_arithmetic(values: torch.Tensor) -> torch.Tensor:
-    """In float32 what torch only stores: types of 8 bits."""
+    """The values in float32 where torch can only store them: types of 8 bits."""
     return values.float() if is_storage(values.dtype) else values
 
 

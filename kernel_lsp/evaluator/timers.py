@@ -58,7 +58,8 @@ class Timers:
             await asyncio.wait([self._spare])
 
     def seed(self, request: EvaluationRequest) -> int | None:
-        """Of the session that waits for a candidate, when this may be the one; given once."""
+        """The secret seed of the session that waits for a candidate, when this may be the one;
+        given once."""
         if self._early is None or self._early_matches or not _complete(request):
             return None
         early = self._early[0]
@@ -158,7 +159,7 @@ class Loan:
         return self._ready
 
     def spend(self) -> Sandbox:
-        """Where the timer is; from now on things of a candidate are there."""
+        """The sandbox of the timer; from now on things of a candidate are there."""
         assert self._ready is not None
         self._spent = True
         return self._ready.sandbox

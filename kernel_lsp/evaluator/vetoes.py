@@ -79,7 +79,8 @@ class Floor:
         return taken < UNDER_FLOOR * self._least_ms
 
     async def least_ms(self, known: dict[str, Any]) -> float | None:
-        """For who wants to know how much could still be won; None: it cannot be found out.
+        """The least milliseconds that a call can take, for who wants to know how much could still
+        be won; None: it cannot be found out.
 
         ``known`` remembers the judge's answer, which takes a derivative in float64, for the next
         candidate. The veto asks anew: what it condemns by was drawn from a seed that no candidate
@@ -99,7 +100,7 @@ class Floor:
         return roofline.least_ms(needed["read"], needed["written"], self._l2, self._peak)
 
     async def settle(self, times: list[float]) -> None:
-        """After measuring again. Raises Rejected."""
+        """Compares times measured again with the floor. Raises Rejected."""
         if not await self.beaten(times):
             return
         detail = (

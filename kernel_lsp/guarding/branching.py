@@ -102,11 +102,11 @@ class Repository:
         return done.stdout.decode(errors="surrogateescape").strip()
 
     def path(self, file: Path) -> str:
-        """Of a file of the workspace, from the repository's root."""
+        """The path of a file of the workspace, from the repository's root."""
         return (self.workspace / file).relative_to(self.root).as_posix()
 
     def content(self, file: Path) -> bytes | None:
-        """As the last commit has it; None where it has none."""
+        """The file as the last commit has it; None where it has none."""
         done = self.run("cat-file", "blob", f"{self.base}:{self.path(file)}")
         return None if done.returncode else done.stdout
 

@@ -64,7 +64,7 @@ async def guard(
 
 
 def latest(found: Sequence[tuple[Path, Acceptance]]) -> list[tuple[Path, Acceptance]]:
-    """Without those whose rewritten target another rewrite began with."""
+    """The acceptances without those whose rewritten target another rewrite began with."""
     built_upon = {(one.path, one.qualname, one.before) for _, one in found}
     return [
         (path, one) for path, one in found if (one.path, one.qualname, one.after) not in built_upon

@@ -60,7 +60,8 @@ def accept(event: Event, evidence_file: Path) -> Path | None:
 
 
 def write(folder: Path, acceptance: Acceptance) -> Path:
-    """Raises OSError where the folder cannot be written."""
+    """Writes the acceptance and returns its file. Raises OSError where the folder cannot be
+    written."""
     path = folder / FOLDER / _name(acceptance)
     if not path.resolve().is_relative_to(folder.resolve()):
         raise OSError(errno.ELOOP, "a link leads out of the workspace", str(path.parent))

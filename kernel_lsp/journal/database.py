@@ -101,7 +101,7 @@ class Database:
         return self._inode is None
 
     def erase_traces(self) -> None:
-        """After deletions: no page of the file or its log may hold what was deleted."""
+        """Makes the file forget what was deleted: no page of it or its log may hold that."""
         if self._in_memory:
             return
         with (

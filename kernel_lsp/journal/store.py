@@ -275,7 +275,7 @@ class Journal:
         return found[0], tuple(converting.readable(rows, converting.event))
 
     def events(self, *kinds: EventKind) -> tuple[Event, ...]:
-        """Of all sessions, oldest first; all of them, or those of these kinds."""
+        """The events of all sessions, oldest first; all of them, or those of these kinds."""
         query = select(EventRow).order_by(EventRow.time, EventRow.id)
         if kinds:
             query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))

@@ -54,9 +54,9 @@ def counted_tasks(tasks: Sequence[TaskUplift]) -> list[TaskUplift]:
 
 
 def fallen(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> str | None:
-    """Where correctness falls, in words. Of candidates that a model has ``drawn`` all tasks
-    together count, because one more that is wrong on one task is chance; a recipe's are the same
-    in every sample."""
+    """Says in words where correctness falls; None where it does not. Of candidates that a model has
+    ``drawn`` all tasks together count, because one more that is wrong on one task is chance; a
+    recipe's are the same in every sample."""
     for one in tasks if not drawn else ():
         if one.right_with < one.right_without:
             return f"on {one.task}: {_shares(one.right_with, one.right_without, one.samples)}"
@@ -95,7 +95,8 @@ def verdict(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> tuple[bool, 
 
 
 def is_open(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> bool:
-    """Not accepted, and more tasks may still show it: neither wrong nor harmful."""
+    """Whether a verification may still succeed: not accepted, and neither wrong nor harmful so
+    far."""
     accepted, found, _ = verdict(tasks, drawn=drawn)
     wrong = fallen(tasks, drawn=drawn) is not None
     return not accepted and not wrong and (found is None or found.high > 0)
@@ -120,8 +121,8 @@ def _loss(row: Mapping[str, float], skill: str, null: float) -> float:
 
 
 def hopeless(tasks: Sequence[TaskUplift]) -> bool:
-    """It does harm on enough tasks: no further one is worth a judgement. To stop early for that,
-    and for that alone, makes nothing look better than it is."""
+    """Whether a skill does harm on enough tasks: no further one is worth a judgement. To stop early
+    for that, and for that alone, makes nothing look better than it is."""
     counted = counted_tasks(tasks)
     found = bounds([task.uplift for task in counted])
     return found is not None and len(counted) >= MIN_TASKS and found.high <= 0

@@ -45,7 +45,7 @@ class UsageStatistics:
         self._tallies = Tallies(path, table=TABLE, add=ADD, marks="counted")
 
     def stats(self) -> tuple[UsageStats, ...]:
-        """By skill and hardware."""
+        """The usage of every skill on every hardware."""
         columns = "skill, hardware, uses, wins, pairs, uplift_sum, uplift_squares"
         rows = self._tallies.rows(f"SELECT {columns} FROM usage ORDER BY 1, 2")
         return tuple(

@@ -351,7 +351,7 @@ FROM_NAIVE = Simplification(
 
 
 def operators() -> tuple[Skill, ...]:
-    """As the engine loads them, in the order of the walk."""
+    """The operators as skills, as the engine loads them, in the order of the walk."""
     return tuple(
         Skill(
             name=one.name,
@@ -374,5 +374,5 @@ def operator(name: str) -> Simplification:
 
 
 def place(name: str) -> int:
-    """In the order of the walk."""
+    """The operator's number in the order of the walk."""
     return [one.name for one in OPERATORS].index(name)

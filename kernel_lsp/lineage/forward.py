@@ -47,7 +47,8 @@ class Forward:
 
 
 async def forward(on: Setup, step: LineageStep, parent: Program, child: Program) -> Forward:
-    """Of one accepted step. Raises EvaluationError when the engine is lost."""
+    """Whether a skill leads from ``child`` back to ``parent``, which one accepted step made simpler.
+    Raises EvaluationError when the engine is lost."""
     name = INVERSE.get(step.operator)
     if name is None:
         return Forward(how="no executable skill goes this way; the words and the example say how")

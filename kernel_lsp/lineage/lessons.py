@@ -170,7 +170,7 @@ def _stage(walk: LineageWalk, one: LineageSkill) -> LineageSkill:
 
 
 def draft(one: LineageSkill) -> SkillDraft:
-    """As a SKILL.md has it."""
+    """The skill as a draft of a SKILL.md."""
     about = _about(one.operator)
     return SkillDraft(
         name=one.name,

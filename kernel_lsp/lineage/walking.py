@@ -83,7 +83,8 @@ class LineageWalk:
     """Rejected ones by what was tried; where it was tried twice, the later."""
 
     async def run(self) -> Lineage:
-        """To the end. What was accepted until it is stopped can be had by `lineage`."""
+        """Walks to the end and returns the lineage. What was accepted until it is stopped can be
+        had by `lineage`."""
         expert = state = LineageState(program=self.on.prepared.program)
         while (following := await self._next(state)) is not None:
             state = following
@@ -247,8 +248,8 @@ def judgement(parent: LineageState, child: LineageState, evaluation: Evaluation)
 
 
 def interpretable(program: Program) -> Program:
-    """With the first configuration alone: the interpreter cannot measure, so it could not
-    choose."""
+    """The program with its first configuration alone: the interpreter cannot measure, so it could
+    not choose."""
     source = KernelSource.parse(
         program.source, str(program.kernel), program.launcher or program.entry
     )

@@ -104,7 +104,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Of all files: two checkpoints with the same one say the same."""
+        """One hash of all files: two checkpoints with the same one say the same."""
         return hashlib.sha256(wire.dumps(sorted(self.files.items())).encode()).hexdigest()[:12]
 
 

@@ -130,7 +130,7 @@ class PolicyStore:
         return model
 
     def get(self, name: str) -> StoredPolicy:
-        """By ``name@version``, or by its name: the last version. Raises ModelError."""
+        """The policy named ``name@version``, or of a name its last version. Raises ModelError."""
         found = [m for m in self.models() if name in (m.id, m.manifest.name if m.manifest else "")]
         if not found:
             raise ModelError(f"no policy is called {name}", LIST)

@@ -71,8 +71,8 @@ def fit_workload(workload: Workload, source: str, launcher: str | None) -> Workl
 
 
 def is_called_alone(text: str, launcher: str) -> bool:
-    """It is a function, a static method or half of an autograd Function, and no method of an
-    object."""
+    """Whether it is a function, a static method or half of an autograd Function, and no method of
+    an object."""
     source = KernelSource.parse(text, launcher, launcher)
     return not source.needs_object(launcher) or _operator(source.tree, launcher) is not None
 

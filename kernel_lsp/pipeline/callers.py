@@ -29,8 +29,8 @@ from kernel_lsp.rewrite.kernels.source import defined_names
 def find_caller(
     snapshot: Snapshot, target: Target, found: Analysis, folder: str | None
 ) -> tuple[ReachedLauncher | None, list[WorkloadError]]:
-    """Of a kernel's launchers the first that is called so; None: no caller has a workload itself,
-    with what is wrong with those that they have."""
+    """The first of a kernel's launchers that is called with a workload; None: no caller has one
+    itself, with what is wrong with those that they have."""
     problems: list[WorkloadError] = []
     for launcher in (
         one for one in target.launchers if applied.is_called_alone(snapshot.text, one)

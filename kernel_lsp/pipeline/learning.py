@@ -83,8 +83,8 @@ def _of_proposals(
 
 
 def of_kept(proposal: Proposal) -> list[Lesson]:
-    """By rule, without the text of the code. None where it has no steps, or a learned skill had
-    led to it."""
+    """The lessons of a kept proposal, by rule, without the text of the code. None where it has no
+    steps, or a learned skill had led to it."""
     if skill_of(proposal) is not None:
         return []
     evaluation = proposal.evaluation
@@ -119,8 +119,9 @@ def draft_by_rule(
 def of_search(
     one: Opened, attempts: Sequence[Attempt], drafts: Sequence[SkillDraft] = (), writer: str = ""
 ) -> list[Lesson]:
-    """When the best beats the first right attempt and the baseline by `summary.BETTER`: by rule,
-    and what a model drafted, with the machine-checkable papers that no model writes."""
+    """The lessons of a search whose best beats the first right attempt and the baseline by
+    `summary.BETTER`: by rule, and what a model drafted, with the machine-checkable papers that no
+    model writes."""
     found = find_improvement(attempts)
     if found is None or found.proposal is None or skill_of(found.proposal) is not None:
         return []
@@ -230,7 +231,8 @@ def _faults(lesson: Lesson, known: Sequence[Skill], inputs: Sequence[ArgSpec]) -
 def count_usage(
     ranked: Sequence[Proposal], one: Opened, settings: Settings, report: Report
 ) -> None:
-    """Of the verified skills in a job, best first; those that stopped helping are retired."""
+    """Counts what the verified skills of a job did, best first; those that stopped helping are
+    retired."""
     used = {name for proposal in ranked if (name := skill_of(proposal))}
     if not used:
         return

@@ -165,11 +165,10 @@ def _is_magic(name: str) -> bool:
 
 
 def strip_unused(edit: SourceEdit, judged: str) -> SourceEdit:
-    """Without the definitions and imports that do not occur in ``judged``, the program that the
-    gate runs.
+    """The edit without the definitions and imports that do not occur in ``judged``, the program
+    that the gate runs.
 
-    They would run in the user's file, unseen, when it is imported.
-    """
+    They would run in the user's file, unseen, when it is imported."""
     bound = {name for node in _parse(judged) for name in bound_names(node)}
     lines, body = edit.definitions.split("\n"), _parse(edit.definitions)
     kept = [

@@ -33,7 +33,7 @@ JudgeInFull = Callable[[Candidate], Awaitable[Proposal]]
 
 
 def may_have_parts(prepared: PreparedJob) -> bool:
-    """Only a recorded call can be run up to a part."""
+    """Whether a part of the target could be found: only a recorded call can be run up to one."""
     program = prepared.program
     return program.home is not None and program.kind is TargetKind.MODULE and program.part is None
 

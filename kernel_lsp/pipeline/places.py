@@ -29,8 +29,8 @@ def place_misses(misses: Sequence[NearMiss], program: str, text: str) -> tuple[N
 
 
 def locate_error(error: CaptureError, prepared: PreparedJob) -> CaptureError:
-    """With the line of the file behind the code that its cause quotes, where just one line reads
-    so."""
+    """The error with the line of the file behind the code that its cause quotes, where just one
+    line reads so."""
     quoted = CODE.search(error.cause)
     lines = split_lines(prepared.snapshot.text)
     same = [at for at, line in enumerate(lines, 1) if quoted and _reads(line, quoted.group(1))]

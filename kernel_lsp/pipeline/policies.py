@@ -69,7 +69,7 @@ class Policies:
             self._begin(self._warm(bench.policy, bench, gate))
 
     def planner(self, one: Opened, report: Report) -> Planner | LearnedPlanner | KernelPlanner:
-        """For one target: the policy's where one is used, else the rule's."""
+        """The planner of one target: the policy's where one is used, else the rule's."""
 
         def tell(words: str) -> None:
             self.trouble = words

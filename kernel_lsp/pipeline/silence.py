@@ -29,7 +29,7 @@ slower than torch: eight trials of 8 million elements took more than two minutes
 
 
 def too_large(capture: Capture) -> bool:
-    """For Triton's interpreter."""
+    """Whether the program is too large for Triton's interpreter."""
     return sum(math.prod(spec.shape) for spec in capture.inputs if spec.shape) > MAX_INTERPRETED
 
 
@@ -46,7 +46,8 @@ async def explain(one: Opened, proposals: Sequence[Proposal]) -> Explained:
 
 
 async def note(one: Opened, proposals: Sequence[Proposal]) -> str | None:
-    """Of proposals, the best first; None when there is something to offer."""
+    """Why nothing is offered, from proposals with the best first; None when there is something to
+    offer."""
     if not proposals:
         return await _nothing_to_judge(one) if one.sites else "no skill applies to this program"
     best = proposals[0]

@@ -28,7 +28,7 @@ waits."""
 
 @contextlib.asynccontextmanager
 async def free() -> AsyncIterator[None]:
-    """For whoever has the device to himself: the command line."""
+    """Holds nothing: for whoever has the device to himself, as the command line has."""
     yield
 
 

@@ -43,7 +43,7 @@ class EngineWorkshop:
         return await self._asked(lambda: self._engine.look(steps))
 
     async def apply(self, steps: Sequence[Step]) -> Candidate:
-        """By the engine, with proofs. Raises RewriteError."""
+        """The candidate that the engine makes of these steps, with proofs. Raises RewriteError."""
         if not steps:
             raise RewriteError("no step is named", "name at least one skill and site")
         made = await self._asked(lambda: self._engine.make(steps))
@@ -51,7 +51,7 @@ class EngineWorkshop:
         return made
 
     async def write(self, code: str, parent: Candidate | None) -> Candidate:
-        """From a module text, or from edit blocks against the parent's region. Raises
+        """The candidate of a module text, or of edit blocks against the parent's region. Raises
         RewriteError."""
         try:
             return self._written(code, parent.edit if parent else None)

@@ -47,7 +47,7 @@ def make_card(proposal: Proposal, before: str, after: str | None, path: str = "f
 
 
 def title(proposal: Proposal) -> str:
-    """For a code action, e.g. ``Rewrite Model: fuse …, 1.83x (1.79–1.87) on H100``."""
+    """The title of a code action, such as ``Rewrite Model: fuse …, 1.83x (1.79–1.87) on H100``."""
     summary = proposal.candidate.summary or ", ".join(s.skill for s in proposal.candidate.steps)
     speedup = proposal.evaluation.speedup
     if proposal.verdict is not Verdict.FASTER or speedup is None:
@@ -111,7 +111,7 @@ def device(evaluation: Evaluation) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """With the unit that keeps three digits readable."""
+    """The time with the unit that keeps three digits readable."""
     if milliseconds < 1.0:
         return f"{milliseconds * 1000:.3g} µs"
     return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"

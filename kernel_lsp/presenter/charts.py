@@ -203,8 +203,8 @@ def spans(rows: Sequence[ChartSpan], label: str) -> Any:
 
 @_to_svg
 def calls(rows: Sequence[CallChart]) -> Any:
-    """Of each its times with the least one marked, a bar of its parts for every provider that was
-    profiled, and its place under the device's roofline."""
+    """A chart with each call's times with the least one marked, a bar of its parts for every
+    provider that was profiled, and its place under the device's roofline."""
     heights = [
         height
         for row in rows
@@ -329,12 +329,11 @@ def curves(groups: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) ->
 def lineage(
     steps: Sequence[tuple[str, ChartSpan | None]], rejected: Mapping[int, Sequence[str]]
 ) -> Any:
-    """From the expert's kernel down to the naive one: its time so far, the interval of each step,
-    and beside the kernel that it was tried on what was rejected. Without times the steps stand
-    below each other.
+    """A chart from the expert's kernel down to the naive one: its time so far, the interval of each
+    step, and beside the kernel that it was tried on what was rejected. Without times the steps
+    stand below each other.
 
-    ``steps`` begins with the expert; ``rejected``: place in ``steps`` -> operators.
-    """
+    ``steps`` begins with the expert; ``rejected``: place in ``steps`` -> operators."""
     figure, ((axes,),) = _figure(0.34 * len(steps) + 0.7)
     times, place = [1.0], 1.0
     for number, (_, span) in enumerate(steps[1:], 1):

@@ -26,7 +26,7 @@ def markdown(lineage: Lineage) -> str:
 
 
 def brief(lineage: Lineage) -> str:
-    """For a terminal: one line a step, and what became of its skill."""
+    """The lineage for a terminal: one line a step, and what became of its skill."""
     lines = [f"{lineage.qualname}, {_where(lineage)}: {_outcome(lineage)}"]
     standing = {skill.parent + skill.child: skill for skill in lineage.skills}
     for number, step in enumerate(lineage.steps, 1):

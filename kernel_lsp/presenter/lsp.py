@@ -69,7 +69,7 @@ def diagnostic(
 def rewrite_action(
     action: Action, *, kind: str, preferred: bool, diagnostics: Sequence[types.Diagnostic] = ()
 ) -> types.CodeAction:
-    """Without edit: `codeAction/resolve` makes it on the text as it is then."""
+    """A code action without its edit: `codeAction/resolve` makes it on the text as it is then."""
     return types.CodeAction(
         title=action.title,
         kind=kind,

@@ -55,7 +55,8 @@ def briefly(outcome: Outcome) -> str:
 
 
 def line_of(miss: NearMiss, text: str) -> int | None:
-    """Where the line stands now: the nearest one that reads the same. None when it is gone."""
+    """The line where the miss stands now: the nearest one that reads the same. None when it is
+    gone."""
     if miss.line is None:
         return None
     same = [at for at, line in enumerate(split_lines(text), 1) if line.strip() == miss.code]

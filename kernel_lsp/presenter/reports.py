@@ -58,7 +58,7 @@ def findings_statistics(results: Iterable[tuple[str | Path, Analysis]]) -> str:
 
 
 def place(path: str | Path, finding: Finding) -> str:
-    """Where a finding is, for people: in a notebook with the cell that it is in."""
+    """The place of a finding, for people: in a notebook with the cell that it is in."""
     cell = finding.data.get("cell")
     where = str(path) if cell is None else f"{path}:cell {cell}"
     return f"{where}:{finding.data['line']}:{finding.data['column']}"

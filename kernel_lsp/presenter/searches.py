@@ -27,7 +27,7 @@ def end_message(search: SearchSummary) -> str:
 
 
 def search_lines(search: SearchSummary) -> Iterator[str]:
-    """For a terminal."""
+    """The search's lines for a terminal."""
     before = f", {search.resumed} of them by an earlier run" if search.resumed else ""
     yield (
         f"search {search.mode}: {REASONS[search.stop]}, after "

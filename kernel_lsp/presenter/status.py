@@ -36,7 +36,7 @@ def status_lines(
 
 
 def status_page(folder: str, version: str, lines: Sequence[str]) -> str:
-    """As Markdown."""
+    """The server's status as Markdown."""
     listed = "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
     return f"# kernel-lsp {version}\n\n{folder}\n\n{listed}\n"
 

@@ -44,7 +44,7 @@ class Proposal:
     """The tensors that entered, without names, also where code makes them; empty: unknown."""
 
     def faster(self, threshold: float, *, may_compile: bool = True) -> bool:
-        """See `Evaluation.faster`."""
+        """Whether it is faster than every baseline, as `Evaluation.faster` says."""
         compiles = self.candidate.compiles
         return self.evaluation.faster(threshold, compiles=compiles, may_compile=may_compile)
 

@@ -130,7 +130,7 @@ class Candidate:
 
     @property
     def compiles(self) -> bool:
-        """It is torch.compile of the target, and no kernel of ours."""
+        """Whether it is torch.compile of the target, and no kernel of ours."""
         return any(step.skill == COMPILER_SKILL for step in self.steps)
 
     @property

@@ -206,7 +206,7 @@ class Workshop(Protocol):
         """What could follow these steps. Raises RewriteError."""
 
     async def apply(self, steps: Sequence[Step]) -> Candidate:
-        """By the engine, with proofs. Raises RewriteError."""
+        """The candidate that the engine makes of these steps, with proofs. Raises RewriteError."""
 
     async def write(self, code: str, parent: Candidate | None) -> Candidate:
         """A whole replacement of the target (definitions beside it), or edit blocks against the
@@ -226,7 +226,7 @@ class Archive(Protocol):
 
     @property
     def id(self) -> str:
-        """Of the search; `Candidate.search` is ``<id>#<number>``."""
+        """The search's id; `Candidate.search` is ``<id>#<number>``."""
 
     @property
     def attempts(self) -> Sequence[Attempt]:
@@ -239,7 +239,7 @@ class Archive(Protocol):
 
     @property
     def cost(self) -> Cost:
-        """Of all attempts, what is being judged included (its making)."""
+        """The cost of all attempts, what is being judged included (its making)."""
 
     @property
     def seconds(self) -> float:
@@ -284,8 +284,8 @@ class Strategy(Protocol):
     """Where to go on. Pure: the same archive and number give the same answer."""
 
     def choose(self, archive: Archive, number: int, *, slow: bool) -> Context | None:
-        """For a slow or a quick proposer; None: nowhere (the loop tries the others, then stops
-        EXHAUSTED)."""
+        """Where a slow or a quick proposer goes on; None: nowhere (the loop tries the others, then
+        stops EXHAUSTED)."""
 
 
 class SkillArms(Protocol):

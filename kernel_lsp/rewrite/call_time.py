@@ -212,7 +212,7 @@ def _steps(node: fx.Node) -> int:
 
 
 def is_view(node: fx.Node) -> bool:
-    """It runs no kernel."""
+    """Whether the call runs no kernel."""
     if "generated" in node.meta:
         return False
     return is_op(node, *cost.VIEWS, aten.unbind, aten.split, aten.chunk) or not hasattr(

@@ -134,11 +134,10 @@ class Engine:
             ) from lost
 
     async def survey(self, program: Program, workload: Workload, device: str) -> Surveyed:
-        """Where a recorded module breaks, and its parts that do not; runs the recorded call on the
-        CPU.
+        """Says where a recorded module breaks, and which of its parts do not; runs the recorded
+        call on the CPU.
 
-        Raises CaptureError, also when the user's code kills the engine or hangs.
-        """
+        Raises CaptureError, also when the user's code kills the engine or hangs."""
         request = {"op": "survey", "program": program, "workload": workload, "device": device}
         try:
             return wire.from_json(Surveyed, await self._ask(request, self._open_seconds))
@@ -160,7 +159,8 @@ class Engine:
         return wire.from_json(tuple[Site, ...], await self._after(steps, "look"))
 
     async def view(self, steps: Sequence[Step]) -> Viewed:
-        """Like :meth:`look`, with the graph as these steps leave it. Raises RewriteError."""
+        """The sites that are left after these steps, like :meth:`look`, with the graph as they
+        leave it. Raises RewriteError."""
         return wire.from_json(Viewed, await self._after(steps, "view"))
 
     async def launched(self, steps: Sequence[Step]) -> KernelView:
@@ -174,7 +174,8 @@ class Engine:
         return wire.from_json(float, await self._after(steps, "weigh"))
 
     async def make(self, steps: Sequence[Step]) -> Candidate:
-        """Like :meth:`propose` for one who wants no further step. Raises RewriteError."""
+        """The candidate of these steps, like :meth:`propose` for one who wants no further step.
+        Raises RewriteError."""
         return wire.from_json(Candidate, await self._after(steps, "make"))
 
     async def variants(self, steps: Sequence[Step], at: int, limit: int) -> tuple[Candidate, ...]:

@@ -179,7 +179,7 @@ class EngineSession:
         return Span(start=made.span.start, end=made.span.end - longer)
 
     def look(self, steps: list[Step]) -> tuple[Site, ...]:
-        """Where another step could follow."""
+        """The sites at which another step could follow these."""
         return self.sites(self._replay(self.graph, steps)[0])
 
     def view(self, steps: list[Step]) -> Viewed:

@@ -73,7 +73,8 @@ def copied_values(graph: Graph) -> list[fx.Node]:
 
 
 def to_channels_last(graph: Graph) -> None:
-    """In place. Nodes that are not reached stay as they are."""
+    """Moves what it reaches to channels-last memory, in place. Nodes that are not reached stay as
+    they are."""
     moved = _movable_nodes(graph)
     mover = _Mover(graph)
     for node in graph.nodes:

@@ -47,7 +47,8 @@ class Outlined:
 
 
 def outline(text: str, entry: str, part: Part) -> Outlined:
-    """Raises CaptureError with the reason why these statements cannot be moved."""
+    """The program with the part's statements as a method. Raises CaptureError with the reason why
+    these statements cannot be moved."""
     forward = _OutlinedForward(text, entry)
     run = [s for s in forward.body if part.first <= _first_line(s) and _last_line(s) <= part.last]
     if not run:
@@ -56,7 +57,8 @@ def outline(text: str, entry: str, part: Part) -> Outlined:
 
 
 def decorators_of(text: str, entry: str) -> list[str]:
-    """Of the class's own ``forward``, as they are written; none where it inherits it."""
+    """The decorators of the class's own ``forward``, as they are written; none where it inherits
+    it."""
     owner = _class_of(parsing.parse(text), entry)
     named = [
         one for one in owner.body if isinstance(one, ast.FunctionDef) and one.name == "forward"

@@ -73,7 +73,8 @@ MEANINGS = (
 
 
 def survey(program: Program, workload: Workload, device: str) -> Surveyed:
-    """Raises CaptureError when there is no part, and nothing to say about why."""
+    """Where a recorded module breaks, and its parts that do not. Raises CaptureError when there is
+    no part, and nothing to say about why."""
     assert program.home is not None
     path = os.path.realpath(program.home.path)
     breaks = {

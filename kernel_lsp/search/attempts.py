@@ -27,7 +27,7 @@ Digest = Callable[[SearchJudgement], Json]
 
 
 def begin_attempt(proposer: str, context: Context, draft: ProposedDraft) -> Attempt:
-    """Before anything was judged."""
+    """The attempt of a draft, before anything was judged."""
     return Attempt(
         number=context.number,
         move=context.move,
@@ -45,7 +45,7 @@ def begin_attempt(proposer: str, context: Context, draft: ProposedDraft) -> Atte
 def stamp_candidate(
     candidate: Candidate, attempt: Attempt, context: Context, search: str
 ) -> Candidate:
-    """With where it comes from: evidence, cards and the journal show it."""
+    """The candidate with where it comes from: evidence, cards and the journal show it."""
     parent = context.parent.candidate if context.parent else None
     return replace(
         candidate,
@@ -66,7 +66,7 @@ def finish_attempt(
     seconds: float,
     gpu: bool,
 ) -> Attempt:
-    """With its verdict, and what that has cost: ``seconds`` of wall time."""
+    """The attempt with its verdict, and what that has cost: ``seconds`` of wall time."""
     spent = Cost(evaluations=1, evaluation_s=seconds, gpu_s=seconds if gpu else 0.0)
     return replace(
         attempt,

@@ -41,7 +41,7 @@ class BanditArms:
         self._tallies = Tallies(data_dir / FILE, table=TABLE, add=LEARN, marks="learned")
 
     def stats(self) -> tuple[ArmStats, ...]:
-        """By skill, bottleneck and device."""
+        """What is known by skill, bottleneck and device."""
         columns = "skill, bottleneck, device, tries, wins, gain_sum, gain_squares"
         rows = self._tallies.rows(f"SELECT {columns} FROM arms ORDER BY 1, 2, 3")
         kinds = set(Bottleneck)

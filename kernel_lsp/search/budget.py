@@ -65,7 +65,7 @@ def count_judged(attempts: Sequence[Attempt]) -> int:
 
 
 def count_attempts(attempts: Sequence[Attempt]) -> int:
-    """Of this search, whatever became of them."""
+    """The number of attempts that are of this search, whatever became of them."""
     return sum(1 for attempt in attempts if attempt.move is not Move.SEED)
 
 

@@ -18,7 +18,7 @@ KERNEL, DOT = "@triton.jit", "tl.dot("
 
 
 def cell(candidate: Candidate) -> ArchiveCell:
-    """Of the edit; of the whole program where there is none."""
+    """The archive's cell of the edit; of the whole program where there is none."""
     text = _text(candidate)
     complexity = min(MAX_COMPLEXITY, int(math.log2(1 + len(text) / CHARACTERS)))
     return ArchiveCell(complexity=complexity, strategy=_strategy(text))

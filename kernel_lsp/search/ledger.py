@@ -36,7 +36,7 @@ class MemoryArchive:
 
     @property
     def seed(self) -> int:
-        """Of all randomness in this search."""
+        """The seed of all randomness in this search."""
         return self._seed
 
     @property

@@ -111,8 +111,8 @@ class SearchLoop:
         """Attempts with smaller numbers are of an earlier run."""
 
     async def run(self) -> StopReason:
-        """Until something of the budget is used up. Raises what the judge raises:
-        EvaluationError."""
+        """Searches until something of the budget is used up, and says what. Raises what the judge
+        raises: EvaluationError."""
         self._queue.extend(await self._left())
         self._check()
         asking = [

@@ -79,7 +79,7 @@ class SearchSpace:
         )
 
     def near(self, center: Point, most: int) -> Iterator[Point]:
-        """Where up to ``most`` parameters of one step differ."""
+        """The points at which up to ``most`` parameters of one step differ from the center."""
         for step in dict.fromkeys(axis.step for axis in self.axes):
             mine = [place for place, axis in enumerate(self.axes) if axis.step == step]
             for count in range(1, most + 1):

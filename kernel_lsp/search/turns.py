@@ -78,7 +78,8 @@ def _fresh(number: int, draw: random.Random) -> Context:
 
 
 def start(turns: Sequence[Attempt]) -> Attempt | None:
-    """Where a rollout goes on: its best attempt, else the last one with a candidate to mend."""
+    """The attempt from which a rollout goes on: its best one, else the last one with a candidate to
+    mend."""
     made = [turn for turn in turns if turn.candidate is not None]
     right = [turn for turn in made if _is_right(turn)]
     return max(right, key=speed) if right else made[-1] if made else None
@@ -89,8 +90,8 @@ def _is_right(turn: Attempt) -> bool:
 
 
 def is_finished(turns: Sequence[Attempt], limit: int) -> bool:
-    """It has had its turns, or the last ones brought nothing. The first is what others are
-    compared with."""
+    """Whether a rollout has had its turns, or the last ones brought nothing. The first is what
+    others are compared with."""
     if len(turns) >= limit:
         return True
     best, since = speed(turns[0]), 0

@@ -56,7 +56,7 @@ class Signal:
         self._event = asyncio.Event()
 
     async def wait(self, seen: int | None = None) -> None:
-        """Until it is given; not at all when it was since ``count`` was ``seen``."""
+        """Waits until it is given; not at all when it was since ``count`` was ``seen``."""
         if seen is None or seen == self.count:
             await self._event.wait()
 

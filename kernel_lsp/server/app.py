@@ -306,7 +306,7 @@ class KernelServer(LanguageServer):
         )
 
     async def wait_for_analysis(self, uri: str) -> None:
-        """Until what the client has sent of a document is analyzed, or it is closed."""
+        """Waits until what the client has sent of a document is analyzed, or it is closed."""
         while (pending := self._pending.get(uri)) is not None:
             await asyncio.wait({pending})
 
@@ -467,7 +467,7 @@ class KernelServer(LanguageServer):
             self.workspace_inlay_hint_refresh(None)
 
     def say(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
-        """To the client's log; never a pop-up."""
+        """Writes the text to the client's log; never a pop-up."""
         self.window_log_message(types.LogMessageParams(type=kind, message=text))
 
     def _noticed(self, text: str) -> None:

@@ -54,7 +54,7 @@ async def list_entries(
 
 
 def advice(found: Json) -> str:
-    """For a person who has to run it."""
+    """What a person would have to run, in words."""
     points = found["points"]
     if not points:
         return (
@@ -93,5 +93,5 @@ def _setting(one: EntryPoint) -> Sequence[str]:
 
 
 def line(words: Sequence[str]) -> str:
-    """As a shell takes it."""
+    """The words as one line that a shell takes."""
     return shlex.join(words) if os.name != "nt" else subprocess.list2cmdline(words)

@@ -308,8 +308,8 @@ class ServerJobs:
     # --- consent -----------------------------------------------------------------------------
 
     async def require_consent(self, folder: str, *, asked: bool, path: str | None = None) -> None:
-        """Raises ConsentRequired when code of the folder may not run, or not for this, or not this
-        file's."""
+        """Checks that code of the folder may run for this: raises ConsentRequired when it may not,
+        or not for this, or not this file's."""
         answer = await self.questions.consent(folder, path)
         if answer is ConsentAnswer.ALLOW or (asked and answer is ConsentAnswer.ON_REQUEST):
             return

@@ -22,7 +22,8 @@ from kernel_lsp.server.app import KernelServer
 
 
 def actions(ls: KernelServer, uri: str) -> list[types.CodeAction]:
-    """For a document that an offer changes: apply all of it, choose, or read the page."""
+    """The actions of a document that an offer changes: apply all of it, choose, or read the
+    page."""
     document = ls.session.documents[uri]
     path = documents.path_of(uri)
     if path is None:

@@ -82,7 +82,7 @@ class Protocol(LanguageServerProtocol):
         """Id of a request that was answered before this began to serve (announced.py)."""
 
     def exit_code(self) -> int:
-        """As LSP says: 0 only after a shutdown request."""
+        """The exit status as LSP says: 0 only after a shutdown request."""
         return 0 if self.shutdown_asked else 1
 
     # --- in ------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ class Protocol(LanguageServerProtocol):
     def lsp_notebook_document__did_close(
         self, params: types.DidCloseNotebookDocumentParams
     ) -> Generator[Any, Any, None]:
-        """As pygls has it, but for a notebook that is not open."""
+        """Closes the notebook as pygls does, unless it is not open."""
         if unquote(params.notebook_document.uri) in self.workspace.notebook_documents:
             yield from super().lsp_notebook_document__did_close(params)
 
@@ -370,7 +370,7 @@ class Protocol(LanguageServerProtocol):
 def edit_of(
     change: types.TextDocumentContentChangeEvent,
 ) -> tuple[tuple[int, int], tuple[int, int], str] | str:
-    """As `positions.apply_edits` takes it."""
+    """One change as `positions.apply_edits` takes it."""
     if isinstance(change, types.TextDocumentContentChangeWholeDocument):
         return change.text
     start, end = change.range.start, change.range.end

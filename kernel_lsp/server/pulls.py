@@ -54,8 +54,8 @@ class Pulls:
     async def of_document(
         self, params: types.DocumentDiagnosticParams
     ) -> types.DocumentDiagnosticReport:
-        """As soon as the text is analyzed. Of a text that does not parse the client keeps what it
-        has: it moves those with the edits."""
+        """The document's diagnostics, as soon as the text is analyzed. Of a text that does not
+        parse the client keeps what it has: it moves those with the edits."""
         uri = params.text_document.uri
         await self._ls.wait_for_analysis(uri)
         document = self._ls.session.documents.get(uri)

@@ -132,7 +132,7 @@ class Questions:
         return answer
 
     def record(self, folder: str, answer: ConsentAnswer, held: Held) -> None:
-        """With what holds here: the question has named it."""
+        """Keeps the answer with what holds here: the question has named it."""
         accepted = frozenset(GUARANTEES) - held.promise
         try:
             self._ls.consents.record(folder, answer, promise=held.promise, accepted=accepted)

@@ -156,7 +156,8 @@ def _on_inlay_hint(ls: KernelServer, params: types.InlayHintParams) -> list[type
 
 
 def edit_for(ls: KernelServer, uri: str, proposal: str) -> types.WorkspaceEdit:
-    """Raises RequestFailed when the code is not what was measured."""
+    """The edit of a proposal on the text as it is now. Raises RequestFailed when the code is not
+    what was measured."""
     try:
         snapshot, edits = ls.session.resolve(uri, proposal)
     except KernelLspError as error:

@@ -238,8 +238,8 @@ class OfferTracking(Verdicts):
 
 
 def fingerprint_of(document: Document, finding: Finding) -> str | None:
-    """By which a dismissed finding is known again: its target's; without one, its own file and
-    text."""
+    """The fingerprint by which a dismissed finding is known again: its target's; without one, its
+    own file and text."""
     if finding.target is None:
         text = document.snapshot.text[finding.span.start : finding.span.end]
         named = f"{document.path}\0{finding.rule}\0{text}"

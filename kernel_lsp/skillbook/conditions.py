@@ -136,7 +136,7 @@ def check(metadata: dict[str, Any], wrong: Wrong) -> None:
 
 
 def requirements(data: Json | None) -> Requirements | None:
-    """Of checked data."""
+    """The requirements that checked data holds; None: it holds none."""
     if data is None:
         return None
     from kernel_lsp.skillbook import schema
@@ -145,7 +145,7 @@ def requirements(data: Json | None) -> Requirements | None:
 
 
 def recipe(data: list[Json] | None) -> tuple[RecipeStep, ...]:
-    """Of checked data."""
+    """The steps that checked data holds."""
     if data is None:
         return ()
     from kernel_lsp.skillbook import schema

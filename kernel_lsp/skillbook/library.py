@@ -76,7 +76,7 @@ def built_in_folder() -> Path:
 def folders(
     configured: Sequence[str] = (), *, workspace: Path | None = None, data_dir: Path | None = None
 ) -> tuple[SkillFolder, ...]:
-    """Where skills live: built in, the user's own, learned ones that were verified, the
+    """The folders where skills live: built in, the user's own, learned ones that were verified, the
     team's, the workspace's (see above), and configured ones."""
     data = data_dir or Path(default_data_dir())
     found = [

@@ -132,12 +132,12 @@ _STEPS = TypeAdapter(tuple[RecipeStep, ...])
 
 
 def requirements(data: Json) -> Requirements:
-    """Of checked data."""
+    """The requirements that checked data holds."""
     return _REQUIREMENTS.validate_python(data)
 
 
 def recipe(data: list[Json]) -> tuple[RecipeStep, ...]:
-    """Of checked data."""
+    """The steps that checked data holds."""
     return _STEPS.validate_python(data)
 
 

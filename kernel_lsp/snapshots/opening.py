@@ -331,7 +331,8 @@ class _OpenedTensors:
 
 
 def dtype_of(spec: ValueSpec) -> torch.dtype:
-    """Raises SnapshotError for a dtype that this torch does not have."""
+    """The dtype that the spec names. Raises SnapshotError for a dtype that this torch does not
+    have."""
     dtype = getattr(torch, spec["dtype"], None)
     if not isinstance(dtype, torch.dtype):
         raise SnapshotError(

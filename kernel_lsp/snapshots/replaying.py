@@ -47,7 +47,8 @@ _known: dict[str, dict[str, Any]] = {}
 
 
 def objects_of_call(home: Home, source: str, header: Mapping[str, Any]) -> dict[str, Any]:
-    """By the keys of ``header["absent"]``. Raises SnapshotError with what was in the way."""
+    """The objects that the call was made with, by the keys of ``header["absent"]``. Raises
+    SnapshotError with what was in the way."""
     if home.replay is None or not header.get("absent"):
         return {}
     if home.snapshot not in _known:

@@ -170,7 +170,7 @@ class Registry:
         return int(self._rows(query, kind=kind, name=name)[0]["last"] or 0) + 1
 
     def push(self, release: Release) -> None:
-        """Raises TeamError where somebody has pushed this number meanwhile."""
+        """Adds the release. Raises TeamError where somebody has pushed this number meanwhile."""
         query = (
             "INSERT INTO team_releases (kind, name, number, digest, evidence, better, time)"
             " VALUES (:kind, :name, :number, :digest, :evidence, :better, :time)"
@@ -264,7 +264,7 @@ class Registry:
             self._run(lambda c: c.execute(text(query), values))
 
     def usage(self, release: Release) -> list[OwnerUsage]:
-        """By owner, over all hardware; without excluded roles."""
+        """The release's usage by owner, over all hardware; without excluded roles."""
         query = (
             "SELECT u.owner, sum(uses) AS uses, sum(wins) AS wins, sum(pairs) AS pairs,"
             " sum(uplift_sum) AS uplift_sum, sum(uplift_squares) AS uplift_squares"

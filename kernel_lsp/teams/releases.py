@@ -122,7 +122,7 @@ class Release:
 
     @property
     def share(self) -> float:
-        """Of users that a canary goes to now."""
+        """The share of users that a canary goes to now."""
         shares = [one.share for one in self.decisions if one.share is not None]
         return shares[-1] if shares else 0.0
 
@@ -169,7 +169,7 @@ class PooledUplift:
 
     @property
     def holds(self) -> bool:
-        """For enough users, and not because of one of them."""
+        """Whether the uplift holds for enough users, and not because of one of them."""
         enough = self.owners >= MIN_OWNERS and self.pairs >= MIN_PAIRS
         return enough and self.low > 0 and (self.without_best or 0.0) > 0
 

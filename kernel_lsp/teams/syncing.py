@@ -58,7 +58,8 @@ class Synced:
 
 
 def sync(data_dir: Path) -> Synced:
-    """See the top of the file. Raises TeamAway, or TeamError: in no team, or the disk refuses."""
+    """Brings the team's state to this machine (see the top of the file). Raises TeamAway, or
+    TeamError: in no team, or the disk refuses."""
     joined = required_membership(data_dir)
     with _lock(data_dir), Registry(joined.address, data_dir) as registry:
         info = registry.info()
@@ -75,7 +76,7 @@ def sync(data_dir: Path) -> Synced:
 
 
 def sync_if_due(data_dir: Path) -> str | None:
-    """For idle moments: sync where the last one is an hour old. Returns what went wrong, if
+    """Syncs where the last time was an hour ago, in idle moments. Returns what went wrong, if
     anything did; the last good state stays."""
     try:
         joined = membership.read_membership(data_dir)
@@ -88,7 +89,7 @@ def sync_if_due(data_dir: Path) -> str | None:
 
 
 def required_membership(data_dir: Path) -> Membership:
-    """Raises TeamError for a user in no team."""
+    """The user's membership. Raises TeamError for a user in no team."""
     found = membership.read_membership(data_dir)
     if found is None:
         raise TeamError("you are in no team", "`kernel-lsp team join ADDRESS`")

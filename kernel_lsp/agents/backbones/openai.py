@@ -331,8 +331,8 @@ def _in_the_clear(origin: str) -> BackboneError:
 
 
 def restore_secrets(reply: Reply, redaction: secrets.Redaction) -> Reply:
-    """With the secrets back in place: inside JSON as JSON spells them, where the whole text is
-    that."""
+    """The reply with the secrets back in place of their placeholders: inside JSON as JSON writes
+    them, where the whole text is that."""
     calls = (
         replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls
     )

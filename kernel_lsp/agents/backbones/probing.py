@@ -54,7 +54,8 @@ class ProbeResult:
 
 
 async def probe(settings: Settings, *, python: str, allowed_origin: str | None) -> ProbeResult:
-    """Never raises for what a model or its absence can do."""
+    """What there is to say of the configured model: whether it answers, and what it can. Never
+    raises for what a model or its absence can do."""
     if settings.policy == "plan":
         return ProbeResult(ok=True, words="none: policy plan needs no model")
     try:

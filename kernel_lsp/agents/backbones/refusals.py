@@ -67,7 +67,8 @@ def explain_failure(
 
 
 def of_the_form(failure: HttpFailure) -> bool:
-    """It may be the schema or the tools; vLLM says 500 of a grammar that it cannot compile."""
+    """Whether the request was refused for its form, which may be the schema or the tools; vLLM says
+    500 of a grammar that it cannot compile."""
     return failure.status in (400, 422, 500, 501) and not _too_long(failure)
 
 

@@ -85,7 +85,7 @@ class ModelServer:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """It is not idle meanwhile."""
+        """Holds the server for the block: it does not count as idle meanwhile."""
         with self._lock:
             self._using += 1
         try:
@@ -250,9 +250,9 @@ def end_leftovers() -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Like process.end_marked, where no event loop runs, and with their process groups: vLLM's
-    engine and worker, which compute, write their titles over the environment that holds the
-    mark."""
+    """Kills all processes that carry the mark, like process.end_marked, where no event loop runs,
+    and with their process groups: vLLM's engine and worker, which compute, write their titles over
+    the environment that holds the mark."""
     end = time.monotonic() + process.STRAYS_S
     while (
         strays := [pid for pid, other in _find_marked() if other == mark]

@@ -202,7 +202,7 @@ def device(settings: Settings) -> str:
 
 
 def free_port() -> int:
-    """Of this machine; nobody else has it now."""
+    """A port of this machine that nobody has now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

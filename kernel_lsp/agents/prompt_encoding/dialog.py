@@ -206,7 +206,7 @@ class Dialog:
 
     @property
     def text(self) -> str:
-        """As a server's tokenizer reads it: every word with a blank behind it."""
+        """The dialog as a server's tokenizer reads it: every word with a blank behind it."""
         return "".join(f"{word} " for word in self.words)
 
     def sample(self) -> TokenSample:

@@ -22,7 +22,7 @@ class GrammarNode:
         return tuple(self.branches)
 
     def after(self, words: Sequence[str]) -> GrammarNode:
-        """Raises KeyError for words that are not valid."""
+        """The node that these words lead to. Raises KeyError for words that are not valid."""
         node = self
         for word in words:
             node = node.branches[word]
@@ -78,8 +78,8 @@ def table(start: GrammarNode, tokens: Mapping[str, int]) -> list[list[list[int]]
 
 
 def ebnf(start: GrammarNode) -> str:
-    """For a server's structured output (xgrammar's dialect): every word with the blank behind
-    it."""
+    """The grammar for a server's structured output (xgrammar's dialect): every word with the blank
+    behind it."""
     numbers, order = _number_nodes(start)
     rules = []
     for number, node in enumerate(order):

@@ -96,7 +96,8 @@ def opening(situation: Situation, numbering: Numbering) -> list[str]:
 def encode_changes(
     graph: GraphView, open_sites: Sequence[Site], closed: Iterable[int], numbering: Numbering
 ) -> list[str]:
-    """After a step: operations and sites that are new, and sites that are gone."""
+    """What a step has changed, in words: operations and sites that are new, and sites that are
+    gone."""
     fresh = [one for one in graph.operations if one.name not in numbering.operations]
     room = MAX_OPERATIONS - len(numbering.operations)
     gone = [f"@{number}" for number in sorted(closed)]
@@ -152,7 +153,7 @@ def encode_choices(site: Site) -> dict[str, list[tuple[str, ...]]]:
 
 
 def device(situation: Situation) -> list[str]:
-    """Where it runs, how, and what any rewrite reads and writes there."""
+    """The words for where a program runs, how, and what any rewrite reads and writes there."""
     graph, numbers = situation.graph, str(situation.capability or "").removeprefix("sm_")
     capability = ["sm", *words.number(int(numbers[:3]) // 10)] if numbers.isdigit() else []
     traffic = [

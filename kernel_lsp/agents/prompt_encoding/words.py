@@ -33,7 +33,7 @@ MAX_LETTERS = 16
 
 
 def size(value: int) -> list[str]:
-    """Of a dimension or a count of bytes, 0 and more: ``p6`` is 64, ``d6.2 x5`` is 96."""
+    """The words of a dimension or a count of bytes, 0 and more: ``p6`` is 64, ``d6.2 x5`` is 96."""
     if value < 1:
         return ["p-"]
     power = min(value.bit_length() - 1, LARGEST)
@@ -69,7 +69,7 @@ def numbers(values: Sequence[bool | int | float], most: int = 12) -> list[str]:
 
 
 def name(text: str) -> list[str]:
-    """Of an operation, a dtype, a part of a skill's name."""
+    """The words of a name: of an operation, a dtype, a part of a skill's name."""
     if text in NAMES:
         return [text]
     letters = [letter if letter in LETTERS else "_" for letter in text.lower()[:MAX_LETTERS]]

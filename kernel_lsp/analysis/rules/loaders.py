@@ -78,7 +78,7 @@ def _root(node: ast.expr) -> str | None:
 
 
 def is_off(value: ast.expr | None) -> bool:
-    """Not given, 0, False or None."""
+    """Whether the argument is not given, 0, False or None."""
     return value is None or (isinstance(value, ast.Constant) and not value.value)
 
 

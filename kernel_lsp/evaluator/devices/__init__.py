@@ -96,9 +96,9 @@ def of(name: str) -> TimingDevice:
 
 
 def few_threads(device: TimingDevice) -> None:
-    """On a GPU, let torch's CPU operators of this process have two threads.
+    """Lets torch's CPU operators of this process have two threads where the device is a GPU.
 
-    What judges and workers do on the CPU is small, and many of them run side by side: with a
-    thread per core each, an H200 with 16 cores judged 43 candidates a minute; with two, 76."""
+    What judges and workers do on the CPU is small, and many of them run side by side: with a thread
+    per core each, an H200 with 16 cores judged 43 candidates a minute; with two, 76."""
     if device.name == "cuda":
         torch.set_num_threads(2)

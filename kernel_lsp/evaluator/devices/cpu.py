@@ -69,7 +69,7 @@ class Cpu:
         return None
 
     def reset_peak(self) -> None:
-        """See peak_bytes."""
+        """Does nothing: see `peak_bytes`."""
 
     def peak_bytes(self) -> int | None:
         return None

@@ -23,12 +23,11 @@ class InterpreterDevice(Cpu):
 
 
 def first_configurations() -> dict[str, str]:
-    """From now on a tuner of this process times nothing and takes the first configuration that its
-    pruning leaves: Triton chooses the least time, of equal ones the first. Kernels are launched as
-    a device launches them. Raises ImportError without Triton.
+    """Makes tuners of this process time nothing from now on: each takes the first configuration
+    that its pruning leaves, since Triton chooses the least time, of equal ones the first. Kernels
+    are launched as a device launches them. Raises ImportError without Triton.
 
-    Returns what is filled while kernels run: kernel -> which of its configurations that was.
-    """
+    Returns what is filled while kernels run: kernel -> which of its configurations that was."""
     from triton.runtime.autotuner import Autotuner
 
     taken: dict[str, str] = {}

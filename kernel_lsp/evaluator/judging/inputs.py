@@ -24,7 +24,7 @@ def _as_given(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 
 
 def shift_values(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    """By three spreads, so that signs and means change."""
+    """The values shifted by three spreads, so that signs and means change."""
     return values - 3 * _spread(values)
 
 

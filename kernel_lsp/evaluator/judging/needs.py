@@ -43,12 +43,12 @@ def needed_bytes(inputs: int, state: int, results: int) -> int:
 
 
 def free_bytes(place: str) -> int:
-    """Of the device; of the machine where that is the CPU."""
+    """Free bytes of the device's memory; of the machine's where that is the CPU."""
     return int(torch.cuda.mem_get_info()[0]) if place == "cuda" else _memory("MemAvailable")
 
 
 def total_bytes(place: str) -> int:
-    """Of the device; of the machine where that is the CPU."""
+    """All bytes of the device's memory; of the machine's where that is the CPU."""
     return int(torch.cuda.mem_get_info()[1]) if place == "cuda" else _memory("MemTotal")
 
 

@@ -161,7 +161,7 @@ class Reference:
             self.draws_near = size * NEAR_SHARE <= total
 
     def generator(self, seed: int) -> torch.Generator:
-        """Of the device that inputs are drawn on."""
+        """A seeded generator of the device that inputs are drawn on."""
         place = self.device.place if self.draws_near else "cpu"
         return torch.Generator(place).manual_seed(seed)
 
@@ -274,8 +274,8 @@ class Reference:
         noise_seed: int,
         weights: Gradients | None = None,
     ) -> Gradients:
-        """By name of input and parameter; None where nothing flows. ``weights``: gradients of
-        these gradients instead, weighted so."""
+        """Gradients by name of input and parameter; None where nothing flows. ``weights``:
+        gradients of these gradients instead, weighted so."""
         self._prepare(self.target, trial["state"], noise_seed)
         return self._gradients(self.callee, trial, cotangents, weights)
 

@@ -39,17 +39,17 @@ FEW = ("as_given", "as_given_again")
 
 
 def plan(reference: Reference, seed: int) -> list[Descriptor]:
-    """At least eight value distributions, then another layout and another batch size where
-    accepted.
+    """The descriptors of all trials: at least eight value distributions, then another layout and
+    another batch size where accepted.
 
     number: from 1. family: of the values. layout: see variations.py. batch: rows, None as given.
-    edit: the first trial again with one row of all parameters, then of all inputs, changed, which
-    a memo or a fold that is keyed on a sample overlooks. update, switch: how the parameters change
+    edit: the first trial again with one row of all parameters, then of all inputs, changed, which a
+    memo or a fold that is keyed on a sample overlooks. update, switch: how the parameters change
     and whether train() and eval() are called before. repeat: the call is made twice. grad:
     gradients are recorded. group, size: dimensions of another size. single: in float32 instead of
-    16 bits. lenient: the candidate may raise. gradients: compared too. cotangents: how
-    their weights lie in memory. twice: the graph of that call is used a second time. second:
-    gradients of gradients too. circumstance: see circumstances.py."""
+    16 bits. lenient: the candidate may raise. gradients: compared too. cotangents: how their
+    weights lie in memory. twice: the graph of that call is used a second time. second: gradients of
+    gradients too. circumstance: see circumstances.py."""
     pick = random.Random(seed ^ 0x91A7)
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
@@ -106,7 +106,7 @@ def _repeatable(trials: list[Descriptor]) -> list[int]:
 
 
 def plain(family: str) -> Descriptor:
-    """Where nothing varies but the values."""
+    """The descriptor of a trial in which nothing varies but the values."""
     return {
         "family": family, "layout": "as_given", "batch": None, "edit": None, "grad": False,
         "twice": False, "cotangents": "as_given",

@@ -27,12 +27,13 @@ _OF_MEMORY = re.compile(r"was ended by (SIGSEGV|SIGBUS|SIGABRT)")
 
 
 def say(inputs: str) -> None:
-    """Before the reference runs."""
+    """Notes for which inputs the reference is about to run, so that a crash can name them."""
     print(MARK + inputs, file=sys.stderr, flush=True)
 
 
 def end(error: BaseException, inputs: str) -> NoReturn:
-    """In a process that cannot use its device any more since the reference ran."""
+    """Ends a process that cannot use its device any more since the reference ran, and says for
+    which inputs."""
     lines = str(error).strip().splitlines()
     say(
         inputs

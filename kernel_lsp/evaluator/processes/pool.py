@@ -103,7 +103,8 @@ class ZygotePool:
         environment: dict[str, str],
         imports: str = "",
     ) -> Child:
-        """Like :meth:`start` without a zygote: importing torch takes the child 2 to 9 s."""
+        """A child like that of :meth:`start`, without a zygote: importing torch takes it 2 to 9
+        s."""
         return await process.start(
             module,
             *argv,

@@ -483,7 +483,7 @@ class InSession(Party):
 async def ask_judge(
     judge: Party, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
 ) -> tuple[dict[str, Any], list[bytes]]:
-    """Like Party.ask; raises EvaluationError when the judge refuses or dies."""
+    """The judge's answer, like Party.ask; raises EvaluationError when the judge refuses or dies."""
     try:
         reply, answer = await judge.ask(do, timeout_s, blobs, **fields)
     except WorkerLost as error:

@@ -102,7 +102,7 @@ class Forked:
             self.layers.set_result(layers)
 
     def gone(self, status: int) -> None:
-        """It is dead; ``status`` is its exit code, or 128 and the signal."""
+        """Notes that it is dead; ``status`` is its exit code, or 128 and the signal."""
         if not self.ended.done():
             self.ended.set_result(status)
         if not self.layers.done():

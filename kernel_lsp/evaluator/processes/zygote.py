@@ -82,7 +82,7 @@ class Zygote:
         """What is hashed before a child needs it."""
 
     def serve(self) -> None:
-        """Until the parent hangs up."""
+        """Forks what the parent asks for, until it hangs up."""
         self.tell(ready=True, threads=len(os.listdir("/proc/self/task")), cuda=_has_cuda())
         poll = select.poll()
         poll.register(self.control, select.POLLIN)

@@ -239,7 +239,8 @@ class GateConnection:
 
 
 async def connect(machine: Machine, wait_s: float) -> GateConnection:
-    """Raises EvaluationError when there is no gate within ``wait_s``, MachineLost among them."""
+    """A connection to a gate on that machine, which is started there. Raises EvaluationError when
+    there is no gate within ``wait_s``, MachineLost among them."""
     token = f"@kernel-lsp-{secrets.token_hex(8)}"
     command = machine.command("-I", "-c", RUN)
     try:

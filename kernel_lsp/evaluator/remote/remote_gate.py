@@ -78,7 +78,7 @@ class RemoteGate(Gate):
     async def tuner(
         self, request: TuneRequest, report: Report | None = None
     ) -> AsyncIterator[TunerClient]:
-        """As `Gate.tuner`."""
+        """Yields a tuner on the other machine, as `Gate.tuner` does here."""
         say = report or (lambda progress: None)
         async with contextlib.AsyncExitStack() as stack:
             try:

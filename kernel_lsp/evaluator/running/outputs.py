@@ -17,7 +17,7 @@ _norm = torch.linalg.vector_norm
 
 
 def norms_of(output: Any) -> list[float]:
-    """Of every tensor in an output; one number at least."""
+    """The norm of every tensor in an output; one number at least."""
     return [_size(t.detach()) for t in tensor_leaves(output)] or [0.0]
 
 

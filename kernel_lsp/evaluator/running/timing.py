@@ -212,7 +212,7 @@ class InterleavedRounds:
         return times
 
     def run(self, seconds: float, checks: int) -> MeasuredRounds:
-        """At least MIN_ROUNDS rounds, then more until ``seconds`` have passed."""
+        """Times of at least MIN_ROUNDS rounds, then more until ``seconds`` have passed."""
         times, spans, outside = ({name: list[float]() for name in self.providers} for _ in range(3))
         measured = MeasuredRounds(times_ms=times, spans_ms=spans, outside_ms=outside)
         end = _clock() + seconds

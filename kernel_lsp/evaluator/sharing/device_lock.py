@@ -83,7 +83,8 @@ class SharingRules:
 
     @classmethod
     def of(cls, settings: Settings, *, background: bool = False) -> SharingRules:
-        """Only what nobody waits for is rationed and runs at the lowest priority."""
+        """The rules by these settings: only what nobody waits for is rationed and runs at the
+        lowest priority."""
         rationed = background and settings.gpu_minutes_per_hour < 60
         return cls(
             data_dir=settings.data_dir,
@@ -178,7 +179,7 @@ class DeviceSharing:
             lower_priority(child)
 
     async def persist(self, work: Callable[[], Awaitable[T]], report: Report | None = None) -> T:
-        """``work`` (which takes its turns itself), repeated when it was disturbed."""
+        """The result of ``work`` (which takes its turns itself), repeated when it was disturbed."""
         for left in reversed(range(REPEATS + 1)):
             try:
                 return await work()

@@ -26,7 +26,8 @@ def is_whole(found: AttemptSample, arms: ValidationArms) -> bool:
 
 
 def gain(pairs: Sequence[AttemptSample], candidate: Candidate | None) -> float:
-    """On average; 0 for the program as it is, and in a sample that did not judge the candidate."""
+    """The mean gain of a candidate over the pairs; 0 for the program as it is, and in a sample that
+    did not judge the candidate."""
     if candidate is None or not pairs:
         return 0.0
     return fmean(_worth(found.get(candidate.id)) for found in pairs)

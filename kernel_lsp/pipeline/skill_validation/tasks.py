@@ -54,7 +54,8 @@ class ValidationTask:
         return self.path.stem if self.qualname == MODEL else f"{self.path.stem}::{self.qualname}"
 
     def job(self, device: str) -> Job:
-        """Raises CaptureError when the file cannot be read."""
+        """The job that looks at the task on that device. Raises CaptureError when the file cannot
+        be read."""
         # As in the background no baseline is compiled on suspicion: everything here is compared
         # with eager.
         return Job(

@@ -42,7 +42,7 @@ class ValidationTrials:
     """Judge again what earlier runs have judged."""
 
     def archive(self, one: Opened, number: int, **more: str) -> SqliteArchive:
-        """Of one sample of a task. ``more``: what else its candidates depend on."""
+        """The archive of one sample of a task. ``more``: what else its candidates depend on."""
         identity = {**one.identity(), "sample": number, **more}
         path = self.data_dir / FOLDER / f"{Cache.key(**identity)[:24]}-{number}{SUFFIX}"
         return SqliteArchive.open(path, identity, fresh=self.fresh)

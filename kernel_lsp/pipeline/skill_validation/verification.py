@@ -84,10 +84,10 @@ class Validating:
         return self.shelved.skill
 
     async def run(self) -> Verification:
-        """Until enough tasks were judged, none is left, or it is shown to be wrong or to do harm.
+        """Judges task after task until enough were, none is left, or the skill is shown to be wrong
+        or to do harm.
 
-        Raises KernelLspError.
-        """
+        Raises KernelLspError."""
         if not self.skill.recipe and self.pipeline.settings.policy == "plan":
             remedy = (
                 "name one that reads it, e.g. --policy openai --endpoint http://127.0.0.1:8000/v1"

@@ -127,7 +127,7 @@ def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tupl
 
 
 def positions(axis: ConvolutionDim, transposed: bool) -> tuple[range, ...]:
-    """For each tap, the input positions that it meets once while the output is walked through.
+    """The input positions that each tap meets once while the output is walked through.
 
     They are what is summed when the output is: sum over o of y[o] = sum over k of w[k] * sum of x
     over these."""

@@ -72,8 +72,8 @@ def _number_or_node(value: Any) -> bool:
 
 
 def rising(graph: Graph, node: Any) -> bool:
-    """See the top of the file. Calls with a second tensor are for `affine` and the caller to
-    judge."""
+    """Whether the call is a rising function of its first argument (see the top of the file). Calls
+    with a second tensor are for `affine` and the caller to judge."""
     if not isinstance(node, fx.Node) or not graph.fact(node).floating:
         return False
     if is_op(node, *RISING):

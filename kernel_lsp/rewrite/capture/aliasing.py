@@ -56,8 +56,8 @@ def separate_results(graph: Graph) -> None:
 
 
 def require_same_sharing(graph: Graph) -> None:
-    """For the results of a part, which the rest of the function may write into: what shares memory
-    with an input or with another result in eager does so here. Raises RewriteError."""
+    """Checks the results of a part, which the rest of the function may write into: what shares
+    memory with an input or with another result in eager does so here. Raises RewriteError."""
     pristine = graph.origin.pristine
     assert pristine is not None
     before, after = (list(map(root_of, one.outputs)) for one in (pristine, graph))

@@ -117,7 +117,7 @@ class Autocast(TorchFunctionMode):
 
     @classmethod
     def around(cls, setting: Setting, device: str) -> Autocast:
-        """As the program has set it where it calls the target."""
+        """Autocast as the program has set it where it calls the target."""
         return cls(getattr(torch, setting.autocast) if setting.autocast else None, device)
 
     @property

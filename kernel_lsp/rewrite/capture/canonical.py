@@ -29,7 +29,8 @@ POOLS = {
 
 
 def unify(graph: Graph) -> None:
-    """In place. A call keeps its name and its place in the person's code."""
+    """Replaces calls by one canonical form of each, in place. A call keeps its name and its place
+    in the person's code."""
     for node in graph.nodes:
         rule = next((rule for op, rule in RULES.items() if is_op(node, op)), None)
         if rule is not None and (call := rule(graph, node)) is not None:

@@ -24,7 +24,8 @@ TWINS = {aten.bernoulli_.float: aten.bernoulli.p}
 
 
 def clean(graph: Graph) -> None:
-    """In place. Raises CaptureError on a change that has no ordinary twin."""
+    """Replaces changes in place by their ordinary twins, in place. Raises CaptureError on a change
+    that has no ordinary twin."""
     copies = unfill(graph)
     for node in graph.nodes:
         if is_op(node, aten._assert_tensor_metadata):

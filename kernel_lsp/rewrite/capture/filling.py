@@ -36,9 +36,9 @@ class _Filling:
 
 
 def unfill(graph: Graph) -> list[fx.Node]:
-    """In place. Returns copies of what was written, each made where it was written: what is
-    changed in place after that is another value. `settle` takes them out when nothing is changed
-    in place any more."""
+    """Replaces what is written into tensors by values, in place. Returns copies of what was
+    written, each made where it was written: what is changed in place after that is another value.
+    `settle` takes them out when nothing is changed in place any more."""
     order = {node: index for index, node in enumerate(graph.fx.nodes)}
     found = [_filling(graph, node, order) for node in graph.nodes if is_op(node, *FRESH)]
     return [copy for filling in found if filling is not None for copy in _stack(graph, filling)]

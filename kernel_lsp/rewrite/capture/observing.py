@@ -109,8 +109,8 @@ class Observed:
 
 @contextlib.contextmanager
 def observe_module(module: Any, observed: Observed, wrote: Callable[[str], None]) -> Iterator[None]:
-    """Record the attributes that user-defined modules read and set, the code of their own that they
-    call, the layers that they have, and how layers of torch are called."""
+    """Records, within the block, the attributes that user-defined modules read and set, the code of
+    their own that they call, the layers that they have, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
     note = _ReadRecorder(observed.of_self, classes, wrote, observed.home).note

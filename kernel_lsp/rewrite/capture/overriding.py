@@ -29,7 +29,8 @@ class CalledCode:
 
     @property
     def definition(self) -> Any:
-        """As it stands in the class: a function, a staticmethod, a property and so on."""
+        """The attribute as it stands in the class: a function, a staticmethod, a property and so
+        on."""
         return vars(self.holder)[self.member]
 
 

@@ -91,7 +91,8 @@ def open_recorded(home: Home, source: str, mode: FakeTensorMode) -> tuple[Opened
 
 
 def named_call(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
-    """Raises CaptureError when the arguments do not fit the signature, as after an edit."""
+    """The call with its arguments by the names of the signature. Raises CaptureError when the
+    arguments do not fit the signature, as after an edit."""
     try:
         signature = inspect.signature(function)
         filled = signature.bind(*args, **kwargs)

@@ -25,10 +25,10 @@ BUILTIN = frozenset(("range", "float", "int", "min", "max", "abs", "bool", "len"
 
 
 def is_quiet(statement: ast.stmt, *, stores: bool = False) -> bool:
-    """It neither writes to memory nor waits for other programs nor ends this one.
+    """Whether the statement neither writes to memory nor waits for other programs nor ends this
+    one.
 
-    ``stores``: stores and atomic operations through ``tl`` are allowed.
-    """
+    ``stores``: stores and atomic operations through ``tl`` are allowed."""
     kinds: tuple[type[ast.stmt], ...] = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)
     kinds += (ast.Expr,) if stores else ()
     for one in ast.walk(statement):

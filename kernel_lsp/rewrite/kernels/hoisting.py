@@ -34,7 +34,7 @@ class Moving:
         self._run(function.body)
 
     def at(self, call: ast.Call, node: ast.expr) -> PathStates:
-        """Of an operand of the call."""
+        """The states of an operand's path at the call."""
         names = self._before.get(call)
         return ANY if names is None else self._of(node, names)
 

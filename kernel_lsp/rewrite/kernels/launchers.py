@@ -85,7 +85,8 @@ def apart(launcher: FunctionNode, one: ast.expr, other: ast.expr) -> bool:
 
 
 def separate(kernel: Kernel, one: str, other: str) -> bool:
-    """As `apart`, of two parameters of the kernel."""
+    """Whether two parameters of the kernel get tensors that lie apart, as `apart` says of
+    values."""
     here, there = (argument(kernel, name) for name in (one, other))
     return here is not None and there is not None and apart(kernel.launcher, here, there)
 

@@ -34,7 +34,8 @@ class AutogradOperator:
 
 
 def operator_of(tree: ast.Module, launcher: str) -> AutogradOperator | None:
-    """Raises RewriteError where it is one that cannot be called from its text."""
+    """The autograd Function that the launcher is a half of; None: of none. Raises RewriteError
+    where it is one that cannot be called from its text."""
     name, _, method = launcher.rpartition(".")
     found = _class(tree, name) if method in ("forward", "backward") else None
     if found is None or not any(ast.unparse(base) in FUNCTIONS for base in found.bases):

@@ -41,7 +41,7 @@ class KernelSource:
 
     @classmethod
     def parse(cls, text: str, kernel: str, launcher: str) -> KernelSource:
-        """Raises RewriteError where one of the two is not there."""
+        """The parsed program. Raises RewriteError where one of the two is not there."""
         made = cls(text, kernel, launcher, parsing.parse_text(text))
         made.function(kernel)
         made.function(launcher)
@@ -62,7 +62,7 @@ class KernelSource:
         return "." in qualname and not decorators & {"staticmethod", "classmethod"}
 
     def launches(self) -> list[LauncherCall]:
-        """Of the kernel, in the launcher, in the order of the text."""
+        """All launches of the kernel in the launcher, in the order of the text."""
         return [
             launch
             for name, launch in launches(self.tree, self.function(self.launcher))
@@ -117,7 +117,7 @@ class KernelSource:
         return start + len(self.text[start:].split("\n", 1)[0].encode()[:column].decode())
 
     def importing(self, lines: Sequence[str]) -> KernelSource:
-        """With these imports before all else, where the text lacks one."""
+        """The source with these imports before all else, where the text lacks one."""
         present = {ast.unparse(node) for node in self.tree.body}
         if not (missing := [line for line in lines if line not in present]):
             return self
@@ -129,8 +129,8 @@ class KernelSource:
         return KernelSource.parse(text, self.kernel, self.launcher)
 
     def edited(self, edits: Sequence[tuple[ast.AST, str]]) -> KernelSource:
-        """With each node's text replaced; a statement without text goes with its line. Raises
-        RewriteError when it would not compile."""
+        """The source with each node's text replaced; a statement without text goes with its line.
+        Raises RewriteError when it would not compile."""
         text = self.text
         places = ((self.span(node) if new else self._whole(node), new) for node, new in edits)
         for (start, end), new in sorted(places, reverse=True):

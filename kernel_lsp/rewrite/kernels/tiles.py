@@ -97,8 +97,8 @@ class Tiles(TermReader):
         return super().terms(node, at)
 
     def named(self, name: str, at: ast.AST) -> TermCounts:
-        """As the base class has it; what a loop adds the same to in each turn is known in any
-        turn."""
+        """What a name is at a node, as the base class has it; what a loop adds the same to in each
+        turn is known in any turn."""
         if self.definition(name, at) is None and (moved := self._advanced(name, at)) is not None:
             return moved
         return super().named(name, at)
@@ -131,7 +131,8 @@ class Tiles(TermReader):
     # --- tiles -------------------------------------------------------------------------------
 
     def tile(self, call: ast.Call, *, stores: bool) -> MemoryTile | str:
-        """Of ``tl.load(address, …)`` or ``tl.store(address, value, …)``; or why it is none."""
+        """The tile of ``tl.load(address, …)`` or ``tl.store(address, value, …)``; or why it is
+        none."""
         said = _access_arguments(call, stores)
         if said is None:
             return "it says more than mask and other"

@@ -123,7 +123,7 @@ class KernelValues:
         return self._known[number][0]
 
     def uniform(self, number: int) -> bool:
-        """It is the same in all lanes."""
+        """Whether the value is the same in all lanes."""
         return self._known[number][1]
 
     def roots(self, number: int) -> frozenset[str]:

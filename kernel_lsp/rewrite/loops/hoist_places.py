@@ -33,7 +33,8 @@ class HoistPlace:
 
 
 def places_of(graph: Graph, loop: UnrolledLoop) -> dict[int, HoistPlace]:
-    """Numbers of operations -> what of them is one product for all steps."""
+    """Number of an operation -> what of it can be one product for all steps; without those of which
+    nothing can."""
     walked = {node: walk for walk in loop.walks for node in walk.slices[1]}
     changing = {*loop.steps[0], *loop.steps[1], *walked}
     found = {}

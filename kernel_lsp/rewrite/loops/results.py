@@ -45,7 +45,7 @@ class _Collected:
 
 
 def results_of(graph: Graph, loop: UnrolledLoop) -> list[Result]:
-    """In the layout in which the program collects them first."""
+    """The results of a loop, each in the layout in which the program collects it first."""
     found = []
     for index, every in loop.results:
         collected = _find_collected(graph, [step[index] for step in loop.steps]) if every else []

@@ -67,8 +67,8 @@ class WalkReading:
 
 
 def walks_of(graph: Graph, order: Sequence[fx.Node]) -> list[WalkReading]:
-    """In the order in which they begin; a tensor that a step reads several times is there as
-    often."""
+    """The walks through tensors, in the order in which they begin; a tensor that a step reads
+    several times is there as often."""
     position = {node: index for index, node in enumerate(order)}
     slices: dict[tuple[fx.Node, int], dict[int, list[fx.Node]]] = {}
     for node in graph.nodes:

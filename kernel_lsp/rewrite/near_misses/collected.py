@@ -60,13 +60,14 @@ class MatchObserver:
     """Nodes that some rewrite covers."""
 
     def cover(self, match: Match) -> None:
-        """It is a site. What goes around everything says nothing of any operation."""
+        """Notes that the match is a site. What goes around everything says nothing of any
+        operation."""
         if not match.wraps:
             self.covered |= {node.name for node in match.nodes if isinstance(node, fx.Node)}
 
     def decline(self, graph: Graph, skill: str, match: Match, proofs: Sequence[Proof]) -> None:
-        """It is none. Where more than one condition fails it was not near; a rewrite that would
-        save nothing is not missed for its proofs."""
+        """Notes that the match is no site, with what failed. Where more than one condition fails it
+        was not near; a rewrite that would save nothing is not missed for its proofs."""
         broken = [proof for proof in proofs if not proof.holds]
         gains = match.benefit is None or match.benefit > 0.0
         if match.wraps or len(broken) > 1 or (broken and not gains):

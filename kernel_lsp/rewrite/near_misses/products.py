@@ -23,7 +23,8 @@ PRODUCTS = ("linear", "mm", "bmm", "matmul", "addmm")
 
 
 def matmuls(graph: Graph) -> Iterator[Miss]:
-    """On a GPU alone: elsewhere products are the library's."""
+    """Matrix products on a GPU that no kernel of ours takes, each with what stands in the way:
+    elsewhere products are the library's."""
     for node in graph.nodes if graph.device == "cuda" else ():
         if (
             op_name(node) in PRODUCTS

@@ -39,7 +39,8 @@ LOOKUPS = (
 
 
 def is_work(node: fx.Node) -> bool:
-    """It runs a kernel: no view, no part of a result, no dropout that drops nothing."""
+    """Whether the call runs a kernel: no view, no part of a result, no dropout that drops
+    nothing."""
     if call_time.is_view(node) or "generated" in node.meta:
         return False
     return not is_identity(node) or is_copy(node) or _drops(node)
@@ -55,7 +56,7 @@ def seconds(graph: Graph, node: fx.Node) -> float:
 
 
 def of_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> Roof:
-    """Of some operations: what enters them and what leaves them has to be moved."""
+    """The roof of some operations: what enters them and what leaves them has to be moved."""
     inside = set(nodes)
     moved = _read(nodes) + sum(_bytes(node) for node in nodes if _leaves(graph, node, inside))
     work = [node for node in nodes if is_work(node)]
@@ -80,7 +81,7 @@ def of_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> Roof:
 
 
 def of_target(graph: Graph) -> Roof | None:
-    """Of the whole call; None where it runs nothing."""
+    """The roof of the whole call; None where it runs nothing."""
     nodes = [node for node in graph.nodes if is_work(node)]
     return of_nodes(graph, nodes) if nodes else None
 

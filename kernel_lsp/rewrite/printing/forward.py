@@ -37,7 +37,8 @@ class Emission:
 
 
 def emit(graph: Graph, generic_batch: bool) -> Emission:
-    """Raises RewriteError when the target's source has a form that cannot be kept."""
+    """The rewritten target's source with all that it needs. Raises RewriteError when the target's
+    source has a form that cannot be kept."""
     place = TargetPlace(graph)
     writer = StatementWriter(graph, place)
     body = writer.statements()

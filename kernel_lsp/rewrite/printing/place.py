@@ -90,13 +90,13 @@ class TargetPlace:
 
     @property
     def indent(self) -> str:
-        """Of the ``def`` line, relative to the target's own."""
+        """The indentation of the ``def`` line, relative to the target's own."""
         line = self.lines[self.function.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
     @property
     def unit(self) -> str:
-        """One more level, as this file does it."""
+        """One level of indentation, as this file writes it."""
         line = self.lines[self.function.body[0].lineno - 1]
         inner = line[: len(line) - len(line.lstrip())]
         deeper = inner.startswith(self.indent) and len(inner) > len(self.indent)
@@ -104,7 +104,7 @@ class TargetPlace:
 
     @property
     def signature(self) -> str:
-        """From ``def`` through the colon, as the person wrote it."""
+        """The text from ``def`` through the colon, as the person wrote it."""
         rest = iter([f"{line}\n" for line in self.lines[self.function.lineno - 1 :]])
         depth = 0
         for token in tokenize.generate_tokens(lambda: next(rest, "")):

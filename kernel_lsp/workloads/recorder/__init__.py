@@ -18,10 +18,10 @@ __all__ = ["begin", "begin_steps"]
 
 
 def begin(settings: str) -> None:
-    """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write).
+    """Begins to record this process.
 
-    ``calls`` in it (see calls.py): snapshots of calls are wanted; ``steps`` (see limit.py): it
-    ends early; ``marked`` (see marking.py): the module and name of the function that is a step."""
+    ``calls`` in it (see calls.py): snapshots of calls are wanted; ``steps`` (see limit.py): it ends
+    early; ``marked`` (see marking.py): the module and name of the function that is a step."""
     from . import imports
 
     given = json.loads(settings)

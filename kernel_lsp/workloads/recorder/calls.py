@@ -51,10 +51,10 @@ class Calls:
         *,
         training: bool | None = None,
     ) -> dict[str, Any]:
-        """``snapshot`` (the file's name), or ``not_kept`` (why there is none); and ``setting``.
+        """Keeps a call on disk and says where: ``snapshot`` (the file's name), or ``not_kept`` (why
+        there is none); and ``setting``.
 
-        ``target``: a module's instance, or a function.
-        """
+        ``target``: a module's instance, or a function."""
         begun = perf_counter()
         kind = target if isinstance(target, FunctionType) else target_class(type(target))
         setting = setting_of(self._torch, device)

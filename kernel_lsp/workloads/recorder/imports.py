@@ -15,7 +15,8 @@ ImportAction = Callable[[Any], None]
 
 
 def after(name: str, action: ImportAction) -> None:
-    """At once for a module that is imported already."""
+    """Runs the action when the module has been imported; at once for one that is imported
+    already."""
     if name in sys.modules:
         _safely(action, sys.modules[name])
         return

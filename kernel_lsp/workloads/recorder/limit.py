@@ -48,7 +48,7 @@ class StepCounts:
         return {"optimizers": self._steps, "batches": self._batches, "marked": self._marked}
 
     def begin_again(self) -> None:
-        """In a forked child: what its parent counted is its parent's."""
+        """Counts from nothing in a forked child: what its parent counted is its parent's."""
         self._steps, self._batches, self._marked = [], 0, 0
         self._optimizers = Optimizers()
 

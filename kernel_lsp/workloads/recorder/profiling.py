@@ -94,8 +94,8 @@ class ProfilerRun:
         return ranged
 
     def begin_optimizer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Before an optimizer's step; returns the arguments that it is to have, where it was given
-        a closure. None: those that it has."""
+        """Notes that an optimizer's step begins; returns the arguments that it is to have, where it
+        was given a closure. None: those that it has."""
         if self._profiler is None:
             return None
         in_range = self._torch.profiler.record_function
@@ -113,7 +113,7 @@ class ProfilerRun:
         return ((own,), {**kwargs, "closure": ranged}) if not rest else ((own, ranged), kwargs)
 
     def end_optimizer(self) -> None:
-        """After it."""
+        """Notes that the optimizer's step is over."""
         if self._optimizer is not None:
             self._optimizer.__exit__(None, None, None)
             self._optimizer = None
@@ -203,7 +203,7 @@ def _products_us(event: Any) -> float:
 
 
 def is_product(kernel: str) -> bool:
-    """By a kernel's name, whether it is a vendor's that uses tensor cores."""
+    """Whether a kernel's name says that it is a vendor's product on tensor cores."""
     return PRODUCT.search(kernel) is not None and PLAIN.search(kernel) is None
 
 

@@ -92,7 +92,7 @@ class CallWay:
             self.timed, self.seconds = self.timed + 1, self.seconds + seconds
 
     def to_record(self, calls: float) -> dict[str, Any]:
-        """In plain values. ``calls``: how many were like this."""
+        """The way in plain values. ``calls``: how many were like this."""
         timed, seconds = (
             (self.timed, self.seconds) if self.timed else (self.warm, self.warm_seconds)
         )

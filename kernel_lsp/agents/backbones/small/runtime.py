@@ -194,7 +194,7 @@ class Runtime:
 
 
 def parse_reply(answer: dict[str, Any]) -> ModelReply:
-    """From what the child answers."""
+    """The model's reply, read from the child's answer."""
     choices = tuple(
         ChosenWord(
             place=place,

@@ -78,7 +78,7 @@ def config(shape: NetworkShape, dtype: str = "bfloat16") -> dict[str, Any]:
 
 
 def read(folder: Path) -> NetworkShape:
-    """Of a checkpoint. Raises Unfit, OSError."""
+    """The shape of the checkpoint in that folder. Raises Unfit, OSError."""
     try:
         data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         shape = _shape(data)

@@ -27,7 +27,7 @@ aten = torch.ops.aten
 
 
 def is_slow(node: fx.Node) -> bool:
-    """In float32, where its kernel is slower than ours."""
+    """Whether it is in float32, where the library's kernel is slower than ours."""
     q, k, v = (arg.meta["val"] for arg in node.args[:3])
     alike = q.dim() == k.dim() == v.dim() and q.dtype == k.dtype == v.dtype == torch.float32
     return bool(
@@ -107,7 +107,8 @@ def is_repeated(node: fx.Node) -> bool:
 
 
 def may_be_causal(node: fx.Node) -> bool:
-    """It has a mask, and reads it: the library's fastest kernels take none."""
+    """Whether the library's call reads a mask where a causal one might do: its fastest kernels
+    take none."""
     q, k, v = (arg.meta["val"] for arg in node.args[:3])
     alike = (
         q.dim() == k.dim() == v.dim()
@@ -137,7 +138,8 @@ def share(graph: Graph, node: fx.Node) -> None:
 
 
 def means(item: Attention) -> bool:
-    """It computes the same: a constant factor, and no mask or one that is causal."""
+    """Whether the library computes the same: a constant factor, and no mask or one that is
+    causal."""
     plain = item.softmax is not None and factor(item) is not None and len(item.sizes) <= 4
     # In float32 the library has no kernel for groups: it repeats keys and values as the program
     # does.

@@ -94,7 +94,8 @@ def given_outputs(region: Region) -> list[Output]:
 
 
 def names(lowered: LoweredRegion, found: Sequence[Parts]) -> list[str]:
-    """Arguments of the function that a program calls: wholes where the kernel gets their parts."""
+    """The names of the arguments of the function that a program calls: wholes where the kernel gets
+    their parts."""
     whole = {operand: parts.name for parts in found for operand in parts.operands}
     return list(dict.fromkeys(whole.get(o, o.name) for o in lowered.region.operands))
 

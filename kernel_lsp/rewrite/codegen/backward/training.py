@@ -39,7 +39,8 @@ def with_backward(
     forward: GeneratedSource,
     choice: Mapping[str, Any],
 ) -> GeneratedSource:
-    """Raises RewriteError when the group has no backward; `pays` has said so before.
+    """The forward's source with a backward beside it. Raises RewriteError when the group has no
+    backward; `pays` has said so before.
 
     ``choice``: of :func:`parameters`."""
     made = backward.differentiable(

@@ -54,8 +54,8 @@ def benefit(graph: Graph, conv: Conv, tail: Tail, choice: Mapping[str, Any]) -> 
 
 
 def eager_conv_seconds(conv: Conv) -> float:
-    """On contiguous tensors: input and result are transposed around the tensor-core kernel, and
-    the bias is a pass of its own."""
+    """Estimated seconds of torch's convolution on contiguous tensors: input and result are
+    transposed around the tensor-core kernel, and the bias is a pass of its own."""
     x, out = bytes_of(conv.x), bytes_of(conv.node)
     few = (
         conv.group_in < 16 and not conv.depthwise and conv.groups == 1
@@ -104,7 +104,8 @@ def _rate(conv: Conv, choice: Mapping[str, Any]) -> float:
 
 
 def flops(conv: Conv) -> float:
-    """Of a transposed convolution, each output is reached by the taps of its phase alone."""
+    """Floating-point operations of the convolution; of a transposed one, each output is reached by
+    the taps of its phase alone."""
     return (
         2.0
         * conv.batch

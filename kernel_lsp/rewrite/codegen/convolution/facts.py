@@ -48,7 +48,7 @@ class Conv:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Of the input, spatial dimensions only."""
+        """The input's spatial sizes."""
         return shape_of(self.x)[2:]
 
     @property
@@ -119,7 +119,8 @@ class Conv:
 
     @property
     def symmetric(self) -> bool:
-        """As many zeros behind as before: the library takes one number for both."""
+        """Whether there are as many zeros behind as before: the library takes one number for
+        both."""
         return all(
             o == (n + 2 * b - d * (k - 1) - 1) // s + 1
             for o, n, b, d, k, s in zip(

@@ -283,7 +283,7 @@ def _pack_lines(job: ConvolutionJob, weight: str) -> list[str]:
 
 
 def group(text: str) -> str:
-    """In parentheses, unless it is one word or already stands in them."""
+    """The text in parentheses, unless it is one word or already stands in them."""
     whole = (
         text.startswith("(") and text.endswith(")") and "(" not in text[1:] and ")" not in text[:-1]
     )

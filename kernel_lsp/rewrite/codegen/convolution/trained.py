@@ -76,7 +76,7 @@ def _keeps_size(conv: Conv) -> bool:
 
 
 def trained_share(conv: Conv) -> float:
-    """Of the three kernels of a training step, those that are ours."""
+    """The share of a training step's three kernels that are ours."""
     return (2 if _keeps_size(conv) else 1) * FORWARD_SHARE
 
 

@@ -124,7 +124,8 @@ def atom(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """Without the parentheses around all of it: ``(x > 0).to(y)`` begins and ends with others."""
+    """The text without the parentheses around all of it: ``(x > 0).to(y)`` begins and ends with
+    others."""
     around = text.startswith("(") and text.endswith(")") and _is_whole(text)
     return text[1:-1] if around and _is_balanced(text[1:-1]) else text
 

@@ -58,8 +58,8 @@ def is_mergeable(value: torch.Tensor, left: int, right: int) -> bool:
 
 
 def argument_names(region: Region) -> list[str]:
-    """Of a kernel that reads operands by their strides. Triton makes a constant of a stride of 1,
-    and is told which of them 16 divides."""
+    """The names of the strides that a kernel takes which reads operands by them. Triton makes a
+    constant of a stride of 1, and is told which of them 16 divides."""
     every = range(len(region.dims))
     return [f"{item.name}_stride_{axis}" for item in _strided(region) for axis in every]
 
@@ -81,7 +81,7 @@ def reshape_lines(region: Region) -> list[str]:
 
 
 def address(name: str, positions: Sequence[str]) -> str:
-    """Where its element at these positions, one for each dimension, lies."""
+    """The text of the address of the element at these positions, one for each dimension."""
     terms = [f"({text})" if " " in text else text for text in positions]
     return " + ".join(f"{text} * {name}_stride_{axis}" for axis, text in enumerate(terms))
 

@@ -91,9 +91,9 @@ def logits_of(node: fx.Node) -> fx.Node | None:
 
 
 def widening(graph: Graph, node: fx.Node) -> list[fx.Node]:
-    """From a cast of 16-bit logits to float32 down to what the loss reads: the cast, then views
-    and copies, each read by the next alone. Empty where nothing is cast, and for nll_loss. The
-    kernels compute in float32 anyway, so the wide logits need not be written."""
+    """The nodes from a cast of 16-bit logits to float32 down to what the loss reads: the cast, then
+    views and copies, each read by the next alone. Empty where nothing is cast, and for nll_loss.
+    The kernels compute in float32 anyway, so the wide logits need not be written."""
     if op_name(node) != "cross_entropy_loss":
         return []
     above, reader = node.args[0], node

@@ -95,7 +95,7 @@ def keeps(region: Region) -> bool:
 
 
 def down(region: Region) -> bool:
-    """It is one over the rows: an element is left for each column."""
+    """Whether the reduction is one over the rows: an element is left for each column."""
     return region.outputs[0].columns
 
 

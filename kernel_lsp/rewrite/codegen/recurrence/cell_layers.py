@@ -26,7 +26,8 @@ aten = torch.ops.aten
 
 
 def apply(graph: Graph, label: str) -> None:
-    """Raises RewriteError when the loop is not there, or is read before its inputs exist."""
+    """Puts torch's layer in the place of the loop over its cells. Raises RewriteError when the loop
+    is not there, or is read before its inputs exist."""
     found = next((found for found in cell_loops(graph) if found.label(graph) == label), None)
     if found is None:
         raise RewriteError(

@@ -63,8 +63,8 @@ def is_cell(node: fx.Node) -> bool:
 
 
 def complete(graph: Graph) -> None:
-    """In place: both results of every LSTM cell. The last memory is mostly read by nobody, and a
-    last step with one operation less would not be one of the loop."""
+    """Adds, in place, both results of every LSTM cell. The last memory is mostly read by nobody,
+    and a last step with one operation less would not be one of the loop."""
     for node in graph.nodes:
         if is_op(node, aten.lstm_cell):
             parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
@@ -75,14 +75,14 @@ def complete(graph: Graph) -> None:
 
 
 def cell_loops(graph: Graph) -> list[CellLoop]:
-    """Of a graph that may get more nodes by it."""
+    """All loops over torch's cells, of a graph that may get more nodes by it."""
     complete(graph)
     return [found for loop in loops_of(graph) if (found := cells_of(graph, loop)) is not None]
 
 
 def cells_of(graph: Graph, loop: UnrolledLoop) -> CellLoop | None:
-    """With the steps in the dimension in which the program has them, where its operations allow
-    that."""
+    """The cells of a loop and their inputs, with the steps in the dimension in which the program
+    has them, where its operations allow that; None: its steps are no cells."""
     if not any(is_cell(node) for node in loop.steps[1]):
         return None
     for dim in loop.dims:

@@ -82,7 +82,8 @@ class SegmentLayout:
         return f"tl.load({self.address(operand.name, operand.axes)}{mask})"
 
     def store(self, output: Output, text: str) -> str:
-        """Of a full result, of a number for the row, or of a block's share of a segment's sum."""
+        """The text that stores a full result, a number for the row, or a block's share of a
+        segment's sum."""
         region = self.region
         if output.segments:
             where = self.address(output.name, (*region.row_axes, *region.reduced[:-1]))
