@@ -131,6 +131,10 @@ def test_the_action_annotates_findings_and_fails_at_its_level(tmp_path: Path) ->
     assert any(
         s.startswith(f"::notice file=odd%2C 100%25.py,line={line},title=KL105::") for s in said
     )
+    known = {"COMMAND": "check", "PATHS": ".", "FAIL_ON": "hint", "BASELINE": "known findings.json"}
+    write = ["check", ".", "--baseline", "known findings.json", "--update-baseline"]
+    subprocess.run([sys.executable, "-m", "kernel_lsp", *write], cwd=tmp_path, check=True)
+    assert run_action(tmp_path, **known) == (0, [])
     assert run_action(tmp_path, COMMAND="sing", PATHS=".", FAIL_ON="hint")[0] == 2
 
 
