@@ -34,6 +34,9 @@ BUILD_S = 240.0
 POSITIONAL = ("name", "cpp_sources", "cuda_sources", "functions")
 LISTS = ("cpp_sources", "cuda_sources", "functions", "extra_cflags", "extra_cuda_cflags")
 """A text, or several."""
+MAX_EXTENSIONS = 8
+"""Of one candidate: each may take `BUILD_S`."""
+MAX_NAME_CHARS = 100
 SWITCHES = ("with_cuda", "no_implicit_headers")
 IGNORED = ("verbose", "build_directory", "keep_intermediates", "use_pch")
 """Where and how loudly it is built is the gate's to say."""
@@ -60,6 +63,8 @@ def find(source: str) -> tuple[Json, ...]:
             if called == f"{MODULE}.load_inline":
                 extension = _read(node, known)
                 found[key(extension)] = extension
+                if len(found) > MAX_EXTENSIONS:
+                    raise _refusal(node, f"at most {MAX_EXTENSIONS} extensions are judged")
             elif called == f"{MODULE}.load":
                 raise _refusal(node, "load() reads files, which no judging process sees")
     return tuple(found.values())
@@ -79,15 +84,34 @@ def normalized(arguments: Mapping[str, Any]) -> Json:
     }
     made = {n: list(value) if isinstance(value, tuple) else value for n, value in made.items()}
     for name, value in made.items():
-        if name in LISTS:
-            right = isinstance(value, (list, dict)) and all(isinstance(t, str) for t in value)
-        else:
-            right = name in SWITCHES or name == "name"
-        if not right:
+        if not _is_judged(name, value):
             raise ValueError(f"{name} is no argument that is judged here")
-    if not str(made.get("name", "")).isidentifier():
+    if not _is_module_name(made.get("name")):
         raise ValueError("its name is no name of a module")
     return made
+
+
+def _is_judged(name: str, value: Any) -> bool:
+    if name in LISTS:
+        return _is_texts(value)
+    return name == "name" or (name in SWITCHES and isinstance(value, bool))
+
+
+def _is_module_name(value: Any) -> bool:
+    return isinstance(value, str) and value.isidentifier() and len(value) <= MAX_NAME_CHARS
+
+
+def _is_texts(value: Any) -> bool:
+    """A list of texts, or texts by name, all of which UTF-8 can write."""
+    if not isinstance(value, (list, dict)):
+        return False
+    texts = [*value, *value.values()] if isinstance(value, dict) else value
+    return all(map(_is_text, texts))
+
+
+def _is_text(value: Any) -> bool:
+    """Half a pair of UTF-16 is none."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 async def build(
@@ -149,7 +173,7 @@ def _literal(node: ast.expr, known: Mapping[str, ast.expr]) -> Any:
         return [_literal(item, known) for item in node.elts]
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):  # `{[]: 1}` is a TypeError
         raise ValueError(f"{ast.unparse(node)[:60]} is no literal") from None
 
 

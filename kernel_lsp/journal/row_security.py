@@ -29,6 +29,8 @@ from kernel_lsp.journal.models import (
 OWNED = tuple(
     table.__tablename__ for table in (SessionRow, EventRow, ProposalRow, SourceRow, TrackerRow)
 )
+TABLES = ("owners", SchemaRow.__tablename__, *OWNED)
+"""All of a journal's tables."""
 
 
 def secure(connection: Connection) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_lsp import signatures, wire
+from kernel_lsp import foreign, signatures, wire
 from kernel_lsp.agents.backbones.small import shape
 from kernel_lsp.agents.prompt_encoding import VERSION, tokenizer
 from kernel_lsp.errors import ModelError
@@ -32,6 +32,8 @@ SCHEMA = 1
 NEEDED = ("config.json", "model.safetensors", "tokenizer.json")
 MAX_BYTES = 60_000_000
 """Of a policy's files together: what may go into the wheel."""
+MAX_OWN_BYTES = 1_000_000
+"""Of the manifest itself: it is read before anything is known of it."""
 RETRAIN = "train it with this version's vocabulary (trainer/), or take another"
 
 
@@ -153,7 +155,9 @@ def seal(
 def read(folder: Path) -> Manifest:
     """What the folder says. Raises ModelError for one that nothing can be made of."""
     try:
-        made = _reader().validate_json((folder / NAME).read_bytes(), strict=True)
+        made = _reader().validate_json(
+            foreign.read_bytes(folder / NAME, most=MAX_OWN_BYTES), strict=True
+        )
     except FileNotFoundError:
         cause = f"{folder} holds no finished policy: it has no {NAME}"
         raise ModelError(cause, "finish it (trainer: save), or name another folder") from None

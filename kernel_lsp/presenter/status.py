@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from kernel_lsp.plain import inert
 from kernel_lsp.records import WeekSummary
 
 CONSENT = {
@@ -36,9 +37,13 @@ def status_lines(
 
 
 def status_page(folder: str, version: str, lines: Sequence[str]) -> str:
-    """The server's status as Markdown."""
-    listed = "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
-    return f"# kernel-lsp {version}\n\n{folder}\n\n{listed}\n"
+    """The server's status as Markdown; names in it can be no lines, links or commands."""
+    listed = "\n".join(f"{number}. {_in_line(line)}" for number, line in enumerate(lines, 1))
+    return inert(f"# kernel-lsp {version}\n\n{_in_line(folder)}\n\n{listed}\n")
+
+
+def _in_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _now(jobs: Sequence[str]) -> str:
@@ -56,12 +61,17 @@ def _counts(week: WeekSummary) -> str:
 
 
 def _gains(week: WeekSummary) -> str:
-    measured = [gain.speedup for gain in week.gains if gain.speedup is not None]
+    # Rows of a team are anybody's: a speedup there may be no number, or none that can be.
+    measured = [(gain.speedup, gain) for gain in week.gains if _is_speedup(gain.speedup)]
     if not measured:
         return "Gained: no accepted rewrite of this week is still there."
-    mean = math.exp(sum(map(math.log, measured)) / len(measured))
-    best = week.gains[0]
+    mean = math.exp(sum(math.log(speedup or 1.0) for speedup, _ in measured) / len(measured))
+    speedup, best = measured[0]
     return (
         f"Gained: accepted rewrites run {mean:.2f}x as fast as what they replaced (geometric mean "
-        f"of {len(measured)}); most: {best.qualname} in {best.path}, {best.speedup:.2f}x."
+        f"of {len(measured)}); most: {best.qualname} in {best.path}, {speedup:.2f}x."
     )
+
+
+def _is_speedup(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value > 0

@@ -147,9 +147,10 @@ def program_in(command: Sequence[str]) -> tuple[str, str, list[str]]:
     """``module`` or ``script``, its name, and the arguments behind it. Raises SnapshotError for
     what Python does not run by itself."""
     words = list(command)
-    if not Path(words[0]).name.startswith("python"):
+    started = Path(words[0]).name if words else "nothing"
+    if not started.startswith("python"):
         raise SnapshotError(
-            f"the program was started by {Path(words[0]).name}, which is not run again",
+            f"the program was started by {started}, which is not run again",
             "record it as `python FILE`",
         )
     at = 1

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 
 from kernel_lsp.errors import TeamError
+from kernel_lsp.journal import row_security
 
 VERSION = 1
 TABLES = (
@@ -51,6 +52,12 @@ CREATE TABLE team_exclusions (
     role name PRIMARY KEY, by name NOT NULL DEFAULT current_user, reason text NOT NULL);
 CREATE TABLE team_forgotten (owner text PRIMARY KEY, time double precision NOT NULL)
 """
+_SEQUENCES = """
+SELECT s.oid::regclass::text FROM pg_class s JOIN pg_depend d ON d.objid = s.oid
+JOIN pg_class t ON t.oid = d.refobjid
+WHERE s.relkind = 'S' AND t.relname = ANY(:tables) AND pg_table_is_visible(t.oid)
+"""
+"""Those that number rows of these tables."""
 _OWN = "EXISTS (SELECT 1 FROM owners WHERE owners.role = current_user AND owners.owner = {0}.owner)"
 _COORDINATES = "EXISTS (SELECT 1 FROM team_coordinators c WHERE c.role = current_user)"
 _NOT_ONES_OWN_APPROVAL = (
@@ -83,16 +90,18 @@ def make(connection: Connection, team: str, files: str, coordinators: Sequence[s
 
 
 def grant(connection: Connection, members: Sequence[str]) -> None:
-    """What a member's role needs of the journal's and the team's tables."""
+    """What a member's role needs of the journal's and the team's tables, and of no other's that
+    lie beside them."""
     quote = connection.dialect.identifier_preparer.quote_identifier
+    tables = ", ".join(map(quote, (*row_security.TABLES, *TABLES)))
+    owned = connection.scalars(text(_SEQUENCES), {"tables": [*row_security.TABLES, *TABLES]})
+    sequences = ", ".join(owned)
     for member in members:
         name = quote(member)
-        for statement in (
-            f"GRANT USAGE ON SCHEMA public TO {name}",
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}",
-            f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {name}",
-        ):
-            connection.execute(text(statement))
+        connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
+        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name}"))
+        if sequences:
+            connection.execute(text(f"GRANT USAGE ON SEQUENCE {sequences} TO {name}"))
 
 
 def _secured() -> list[str]:

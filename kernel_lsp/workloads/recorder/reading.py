@@ -14,8 +14,18 @@ from typing import Any
 
 MAX_FILES = 256
 WRITES = os.O_WRONLY | os.O_RDWR
-OF_SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/lib")
-KEYS = frozenset({"token", "stored_tokens", "credentials", ".netrc", ".git-credentials"})
+OF_SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/lib", "/run", "/var/run")
+KEYS = frozenset({
+    "stored_tokens", "netrc", ".netrc", ".pgpass", ".git-credentials", "kaggle.json", "htpasswd",
+    ".env",
+})  # fmt: skip
+KEY_SUFFIXES = (".pem", ".key", ".p12", ".pfx", ".jks", ".kdbx", ".ppk", ".asc", ".gpg")
+KEY_WORDS = frozenset({
+    "secret", "secrets", "credential", "credentials", "password", "passwords", "passwd", "rsa",
+    "dsa", "ecdsa", "ed25519",
+})  # fmt: skip
+"""Words in names of files and folders in which people keep keys. A candidate sees what the program
+has read, wherever it lay. Not covered: keys in a file that is called something else."""
 CACHES = ".cache"
 """The one hidden folder of a home that programs keep their data in."""
 
@@ -46,7 +56,17 @@ class FilesRead:
         apart = (*map(Path, OF_SYSTEM), *self._left_out)
         if any(real.is_relative_to(one) for one in apart) or not real.is_file():
             return False
-        if "site-packages" in real.parts or real.name in KEYS:
+        named = [*real.parts, *Path(path).parts]  # of a link too
+        if "site-packages" in real.parts or any(map(_is_called_like_keys, named)):
             return False
         below = real.relative_to(home).parts[0] if real.is_relative_to(home) else ""
         return below == CACHES or not below.startswith(".")
+
+
+def _is_called_like_keys(name: str) -> bool:
+    name = name.lower()
+    words = name.replace("-", ".").replace("_", ".").split(".")
+    is_token = words[-1] == "token" or words[-2:-1] == ["token"]  # not tokens.bin, tokenizer.json
+    is_account = {"service", "account"} <= {*words}
+    named = name in KEYS or name.startswith(".env.") or name.endswith(KEY_SUFFIXES)
+    return named or is_token or is_account or bool(KEY_WORDS & {*words})

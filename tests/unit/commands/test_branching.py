@@ -2,14 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from kernel_lsp.commands.app import app
+from kernel_lsp.guarding import acceptances
+from kernel_lsp.guarding.branching import make_test
+from kernel_lsp.records import Acceptance
 from tests.unit.guarding.test_guarding import BEFORE, rewritten, write
 
 BRANCH = "kernel-lsp/rewrites"
@@ -80,6 +85,37 @@ def test_nothing_that_the_repository_names_is_run(root: Path) -> None:
 
 
 @pytest.mark.torch
+def test_an_older_git_fetches_nothing_by_a_program_that_the_repository_names(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partial clone, whose missing files are fetched when they are asked for; git before 2.44
+    knows no GIT_NO_LAZY_FETCH."""
+    older = tmp_path / "bin" / "git"
+    older.parent.mkdir()
+    older.write_text(f'#!/bin/sh\nunset GIT_NO_LAZY_FETCH\nexec {shutil.which("git")} "$@"\n')
+    older.chmod(0o755)
+    blob = git(root, "rev-parse", "HEAD:model.py").strip()
+    (root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    for name, value in {
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": f"ext::touch {tmp_path}/ran",
+        "protocol.ext.allow": "always",
+    }.items():
+        git(root, "config", name, value)
+    monkeypatch.setenv("PATH", f"{older.parent}:{os.environ['PATH']}")
+    make(root)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_file_that_is_called_like_an_option_is_none_in_its_test(root: Path) -> None:
+    ((_, one),) = acceptances(root)
+    assert isinstance(one, Acceptance)
+    text = make_test(replace(one, path="--unsigned"), "x.json")
+    assert text.index('"--", FILE') > text.index('"--unsigned"')
+
+
 def test_its_test_fails_where_the_rewrite_became_wrong(root: Path) -> None:
     assert make(root)[0] == 0
     place = root.parent / "review"

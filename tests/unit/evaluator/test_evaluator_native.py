@@ -121,6 +121,15 @@ def test_a_call_is_read_as_it_will_be_made() -> None:
         ("load_inline(*SOME)", "is no literal"),
         ("load_inline('a', **SOME)", "not named"),
         ("load('a', ['a.cpp'])", "reads files"),
+        ("load_inline({[]: 1})", "is no literal"),
+        ("load_inline('a', TEXT, functions={'f': b'x'})", "functions"),
+        ("load_inline('a', TEXT, with_cuda=b'x')", "with_cuda"),
+        ("load_inline('a', TEXT, with_cuda=1j)", "with_cuda"),
+        ("load_inline(True, TEXT)", "no name of a module"),
+        ("load_inline('a' 'b' '" + "c" * 200 + "', TEXT)", "no name of a module"),
+        (r"load_inline('a', '\ud800')", "cpp_sources"),
+        ("[load_inline('a', str(i)) for i in x]", "is no literal"),
+        ("(" + ", ".join(f"load_inline('a{i}', TEXT)" for i in range(9)) + ")", "at most 8"),
     ],
 )
 def test_what_is_not_written_in_literals_is_not_judged(call: str, why: str) -> None:

@@ -54,6 +54,23 @@ def installed(store: PolicyStore, tmp_path: Path, *checks: HeldOut) -> None:
         store.install(checkpoint(tmp_path / f"made{number}", str(number), check))
 
 
+@pytest.mark.parametrize("how", ["a pipe", "without end", "of 5 MB"])
+def test_a_manifest_that_would_never_be_read_is_refused(
+    how: str, store: PolicyStore, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path / "made")
+    file = folder / manifest.NAME
+    file.unlink()
+    if how == "a pipe":
+        os.mkfifo(file)
+    elif how == "without end":
+        file.symlink_to("/dev/zero")
+    else:
+        file.write_text('{"name": "' + "a" * 5_000_000 + '"}')
+    with pytest.raises(ModelError, match="cannot be read"):
+        store.install(folder)
+
+
 def test_without_any_policy_the_rule_plans(store: PolicyStore) -> None:
     assert store.used() is None
     assert store.models() == ()

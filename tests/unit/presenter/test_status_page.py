@@ -78,3 +78,26 @@ def test_the_gain_is_the_geometric_mean_of_what_was_measured() -> None:
     assert "4.00x" in shown[3] and "mean of 2" in shown[3] and "Net in n.py, 8.00x" in shown[3]
     page = status_page("/w", "1.0", shown)
     assert page.startswith("# kernel-lsp 1.0\n") and page.count("\n1. ") == 1 and "\n5. " in page
+
+
+def test_rows_of_others_neither_end_the_page_nor_write_lines_of_it() -> None:
+    """A team's journal has rows that anybody in it wrote."""
+    gains = tuple(
+        WeekGain(qualname=name, path="a.py\n6. Wrong", speedup=speedup)
+        for name, speedup in (("[x](command:y)", 4.0), ("b", 0.0), ("c", -1.0), ("d", float("nan")))
+    )
+    week = WeekSummary(offered=4, accepted=4, taken_back=0, dismissed=0, gains=gains)
+    lines = status_lines(
+        jobs=["one\n7. two"], device="cpu", interpreter="p", consent=None, week=week, problems=[]
+    )
+    assert "4.00x as fast" in lines[3]
+    page = status_page("/a\n8. b", "1", lines)
+    assert not any(line.startswith(("6.", "7.", "8.")) for line in page.splitlines())
+    assert "](command:" not in page
+    worse = WeekSummary(offered=1, accepted=1, taken_back=0, dismissed=0, gains=gains[1:])
+    assert (
+        "no accepted rewrite"
+        in status_lines(
+            jobs=[], device=None, interpreter=None, consent=None, week=worse, problems=[]
+        )[3]
+    )

@@ -260,6 +260,7 @@ def test_what_a_snapshot_lacks_has_a_key_by_which_a_program_that_is_run_again_is
         ("/usr/bin/python3.11 -u -W ignore -m pack.train x", ("module", "pack.train", ["x"])),
         ("torchrun train.py", None),
         ("python -c pass", None),
+        ("", None),
     ],
 )
 def test_which_programs_are_run_again(command: str, found: Any) -> None:

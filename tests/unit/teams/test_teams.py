@@ -459,7 +459,11 @@ def test_what_cannot_be_a_team_is_said(
     stranger = Client("ann", tmp_path, cora.server)
     assert "no team that this role may see" in stranger.refused("join", stranger.address)
     assert "in no team" in stranger.refused("sync")
+    cora.server.sql("CREATE TABLE payroll (who text); ALTER TABLE payroll OWNER TO cora")
     cora.say("admit", "ann")
+    can = "SELECT has_table_privilege('ann', 'payroll', 'SELECT, INSERT, UPDATE, DELETE')"
+    assert cora.server.sql(can).strip() == "f"  # it is none of the team's
+    cora.server.sql("DROP TABLE payroll")
     stranger.say("join", stranger.address)
     stranger.say("leave")
     assert "in no team" in stranger.refused("sync")

@@ -33,8 +33,9 @@ from kernel_lsp.records import (
     WorkloadOrigin,
 )
 from kernel_lsp.workloads import busy, launches, merging, recording_file, running, workloads_for
-from kernel_lsp.workloads.recorder import imports
+from kernel_lsp.workloads.recorder import imports, reading
 from kernel_lsp.workloads.recorder import launches as launching
+from kernel_lsp.workloads.recorder.reading import FilesRead
 from kernel_lsp.workloads.recorder.recording import ProcessRecording
 from kernel_lsp.workloads.recorder.sites import CallWay
 from kernel_lsp.workloads.recorder.values import ArgumentValues, above, below
@@ -729,3 +730,38 @@ def test_a_kernel_is_judged_as_its_launcher_was_called(launched: tuple) -> None:
     assert isinstance(made, PreparedJob) and made.program.kernel == "scale"
     assert made.workload.origin is WorkloadOrigin.RECORDED and made.workload.inputs is not None
     assert [one.name for one in made.workload.inputs] == ["x", "out"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".env", "keys/id_rsa", "keys/id_ed25519", "lab.pem", "server.key", "secrets/db", "token.json",
+        "secrets.yaml", "service-credentials.json", "passwords.txt", "git_token", "wallet.p12",
+        "kaggle.json", ".netrc",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_called_like_keys_is_not_shown_to_what_runs_again(
+    name: str, tmp_path: Path
+) -> None:
+    """A candidate sees what the recorded program has read, wherever it lay."""
+    read = FilesRead(str(tmp_path / "workspace"))
+    names = (
+        name,
+        "data/tokens.bin",
+        "tokenizer.json",
+        "special_tokens_map.json",
+        "monkey.keys.npy",
+    )
+    for one in names:
+        file = tmp_path / "elsewhere" / one
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+        file.read_text()
+    shown = [Path(path).name for path in read.to_record() if "elsewhere" in path]
+    assert shown == [Path(one).name for one in names[1:]]
+
+
+def test_secrets_that_a_container_was_given_are_not_shown(tmp_path: Path) -> None:
+    read = FilesRead(str(tmp_path))
+    assert not read._counts("/run/secrets/db")
+    assert {"/run", "/var/run"} <= set(reading.OF_SYSTEM)
