@@ -8,8 +8,10 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import source
+from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan
 from kernel_lsp.rewrite.codegen.moving.source import PlannedKernel
+from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 
 
 def eager_text(planned: MovedPlan, name: str) -> str:
@@ -27,11 +29,11 @@ def function_text(planned: MovedPlan, name: str) -> str:
     given = planned.lowered.names
     arguments = ", ".join(given)
     saved = arguments if len(given) > 1 else f"({arguments},)"
-    calls = []
-    for kernel in planned.backward:
-        stored = ", ".join(output.name for output in kernel.job.outputs)
-        call = f"{stored} = {kernel.job.name}("
-        calls.append(source.wrap_items(call, _given(kernel), ")", indent=" " * 8))
+    calls = [
+        *map(_call, planned.backward),
+        *(f"        {one.statement}" for one in planned.sums),
+        *map(_call, planned.last),
+    ]
     wanted = {operand.name for operand in planned.wanted}
     made = {item: "grad" if item in planned.handed else f"grad_{item}" for item in wanted}
     results = [made.get(item, "None") for item in given]
@@ -59,6 +61,11 @@ def function_text(planned: MovedPlan, name: str) -> str:
     return "\n".join(lines)
 
 
+def _call(kernel: PlannedKernel) -> str:
+    stored = ", ".join(output.name for output in kernel.job.outputs)
+    return source.wrap_items(f"{stored} = {kernel.job.name}(", _given(kernel), ")", indent=" " * 8)
+
+
 def _given(kernel: PlannedKernel) -> list[str]:
     return [tensor.operand.name for tensor in kernel.given]
 
@@ -76,8 +83,9 @@ def sums_text(planned: MovedPlan, name: str) -> str:
         f"def {name}({', '.join(lowered.names)}):",
         f'    """{planned.doc}"""',
     ]
+    taken = UniqueNames(lowered.names)
     for node, kernel in zip(lowered.totals, planned.forward, strict=True):
-        names[node] = kernel.job.name.removeprefix(f"{name.removesuffix('_forward')}_")
+        names[node] = taken.fresh(f"{op_name(node)}_of_all")
         lines.append(f"    {names[node]} = {kernel.job.name}({', '.join(_given(kernel))})")
     behind = [node for node in region.nodes if node not in names and _is_number(node)]
     made, last = backward.statements(behind, names)

@@ -81,10 +81,13 @@ def match_of(graph: Graph, region: MovedRegion) -> Match | None:
 def _benefit(graph: Graph, planned: MovedPlan) -> float:
     region, speed = planned.lowered.region, cost.rates(graph)
     nodes = dict(zip(planned.lowered.names, region.inputs, strict=True))
-    kernels = (*planned.forward, *planned.backward)
+    kernels = (*planned.forward, *planned.backward, *planned.last)
     ours_s = sum(_seconds(graph, kernel, nodes) for kernel in kernels)
     eager_s = eager_seconds(graph, region.own, region.nodes, bool(planned.wanted))
     launches = len(kernels) + len(planned.lowered.totals)  # partial sums are added up
+    for _ in planned.sums:
+        launches += 1
+        ours_s += cost.bytes_of(region.out) / speed.bytes_per_s + speed.overhead_s
     if planned.wanted:
         ours_s = max(ours_s, cost.host_seconds(launches))
     ours_s = cost.launched_seconds(graph, ours_s - launches * speed.overhead_s, launches)
@@ -207,7 +210,8 @@ def generate(
     own = {
         key.removeprefix(BACKWARD): item for key, item in choice.items() if key.startswith(BACKWARD)
     }
-    for index, kernel in enumerate((*planned.forward, *planned.backward)):
+    kernels = (*planned.forward, *planned.backward, *planned.last)
+    for index, kernel in enumerate(kernels):
         first = {key: choices[0] for key, choices in moving.parameters(kernel).items()}
         chosen = {0: choice, len(planned.forward): own}.get(index, {})
         parts += moving.texts(kernel, {**first, **chosen})
@@ -223,7 +227,7 @@ def generate(
     made = source.module(name, parts, planned.doc, numbers)
     return replace(
         made,
-        sizes="; ".join(kernel.sizes for kernel in (*planned.forward, *planned.backward)),
+        sizes="; ".join([*(k.sizes for k in kernels), *(s.statement for s in planned.sums)]),
         launches=len(planned.forward),
         supports_autograd=graph.gradients,
     )

@@ -14,12 +14,12 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.backward import derive
 from kernel_lsp.rewrite.codegen.core import affine, strides
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
-from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, apply, load, moved
-from kernel_lsp.rewrite.codegen.core.moves import Expand, Permute
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, apply, load, moved, topological
+from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand, Gather, Permute
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.moving import operations
 from kernel_lsp.rewrite.codegen.moving import source as moving
-from kernel_lsp.rewrite.codegen.moving.evaluate import MovedTensor
+from kernel_lsp.rewrite.codegen.moving.evaluate import MAX_COPIES, MovedTensor
 from kernel_lsp.rewrite.codegen.moving.region import MovedRegion, is_total
 from kernel_lsp.rewrite.codegen.moving.source import MovedJob, MovedOutput, PlannedKernel
 from kernel_lsp.rewrite.codegen.pointwise.operations import (
@@ -56,17 +56,8 @@ def lower(graph: Graph, region: MovedRegion, *, is_named: bool = False) -> Lower
     """``is_named``: values have the program's names, which take a while to find. Raises
     Unsupported."""
     out = region.out
-    names = UniqueNames([*moving.RESERVED, "out", "grad"])
-    tensors: dict[fx.Node, MovedTensor] = {}
-    values: dict[fx.Node, Any] = {}
-    for node in region.inputs:
-        value = node.meta["val"]
-        path = graph.state.get(node)
-        name = names.fresh(path.split(".")[-1] if path else node.name)
-        axes = tuple(range(value.dim()))
-        operand = Operand(name=name, dtype=dtype_name(value.dtype), axes=axes)
-        tensors[node] = moving.operand_tensor(operand, value)
-        values[node] = load(operand)
+    tensors = _tensors(graph, region)
+    values: dict[fx.Node, Any] = {node: load(item.operand) for node, item in tensors.items()}
 
     def get(node: fx.Node) -> Value:
         if node not in values:
@@ -113,6 +104,59 @@ def _total(node: fx.Node, value: Value) -> Value:
     return apply("mul", made, Value(op="share", move=every, hint="share"))
 
 
+def _tensors(graph: Graph, region: MovedRegion) -> dict[fx.Node, MovedTensor]:
+    """What the region reads, under names that nothing else has."""
+    names = UniqueNames([*moving.RESERVED, "out", "partial", "ctx"])
+    tensors: dict[fx.Node, MovedTensor] = {}
+    for node in region.inputs:
+        value = node.meta["val"]
+        path = graph.state.get(node)
+        called = path.split(".")[-1] if path else node.name
+        name = names.fresh(f"given_{called}" if called.startswith(("grad", "full")) else called)
+        axes = tuple(range(value.dim()))
+        operand = Operand(name=name, dtype=dtype_name(value.dtype), axes=axes)
+        tensors[node] = moving.operand_tensor(operand, value)
+    return tensors
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summed:
+    """A gradient of something that is broadcast, which a kernel stores for each element."""
+
+    stored: str
+    name: str
+    """Of the sum."""
+    gather: Gather
+    dtype: str
+
+    @property
+    def statement(self) -> str:
+        source, target = self.gather.source, self.gather.target
+        lead = len(source) - len(target)
+        kept = [d for d in range(lead, len(source)) if target[d - lead] != source[d]]
+        kept = kept if not lead else [d - lead for d in kept]
+        text = self.stored
+        if lead:
+            text += f".sum({_axes(range(lead))}, dtype=torch.{self.dtype})"
+        if kept:
+            text += f".sum({_axes(kept)}, keepdim=True, dtype=torch.{self.dtype})"
+        return f"{self.name} = {text}"
+
+
+def _axes(dims: Sequence[int]) -> str:
+    return str(tuple(dims)) if len(dims) > 1 else str(dims[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _BackwardKernels:
+    """The second half of a plan."""
+
+    kernels: tuple[PlannedKernel, ...] = ()
+    sums: tuple[Summed, ...] = ()
+    last: tuple[PlannedKernel, ...] = ()
+    handed: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MovedPlan:
     """The kernels of a region."""
@@ -122,6 +166,10 @@ class MovedPlan:
     """One, or one for each sum over all elements."""
     backward: tuple[PlannedKernel, ...]
     """One for each shape of a gradient."""
+    sums: tuple[Summed, ...]
+    """What PyTorch adds up behind them."""
+    last: tuple[PlannedKernel, ...]
+    """Kernels that read the sums."""
     wanted: tuple[Operand, ...]
     doc: str
     handed: tuple[str, ...]
@@ -148,14 +196,16 @@ def plan(
             )
         ]
     )
-    kernels, handed = _backward(lowered, wanted, name, dtype) if wanted else ((), ())
+    gradients = _backward(lowered, wanted, name, dtype) if wanted else _BackwardKernels()
     return MovedPlan(
         lowered=lowered,
         forward=tuple(map(moving.plan_kernel, jobs)),
-        backward=kernels,
+        backward=gradients.kernels,
+        sums=gradients.sums,
+        last=gradients.last,
         wanted=wanted,
         doc=doc,
-        handed=handed,
+        handed=gradients.handed,
     )
 
 
@@ -190,8 +240,8 @@ def _wanted(graph: Graph, lowered: LoweredMoves) -> tuple[Operand, ...]:
 
 def _backward(
     lowered: LoweredMoves, wanted: Sequence[Operand], name: str, dtype: str
-) -> tuple[tuple[PlannedKernel, ...], tuple[str, ...]]:
-    """The kernels, and which gradients are the incoming one: these are not stored again."""
+) -> _BackwardKernels:
+    """What makes the gradients; those that are the incoming one are not stored again."""
     shape = lowered.shape
     seed = Operand(name="grad", dtype=dtype, axes=tuple(range(len(shape))))
     incoming = MovedTensor(operand=seed, shape=shape, steps=affine.strides(shape))
@@ -199,26 +249,99 @@ def _backward(
         found = derive.gradients([lowered.value], {lowered.value: load(seed)}, wanted)
     except derive.Underivable as error:
         raise Unsupported(str(error)) from error
-    by_shape: dict[tuple[int, ...], list[MovedOutput]] = {}
     handed = [o.name for o, v in found.items() if v.operand is seed and o.dtype == dtype]
+    first, last = dict[DimSizes, list[MovedOutput]](), dict[DimSizes, list[MovedOutput]]()
+    sums, summed = list[Summed](), dict[Operand, MovedTensor]()
     for tensor in lowered.tensors:
-        if tensor.operand in found and tensor.operand.name not in handed:
-            operand = tensor.operand
-            gradient = MovedOutput(
+        operand = tensor.operand
+        if operand not in found or operand.name in handed:
+            continue
+        parts = _SummedParts(found[operand], operand, len(sums))
+        for one, value in zip(parts.sums, parts.stored, strict=True):
+            output = MovedOutput(name=one.stored, value=value, dtype=operand.dtype)
+            first.setdefault(one.gather.source, []).append(output)
+        sums += parts.sums
+        summed |= parts.tensors
+        if parts.rest is not None:
+            made = MovedOutput(
                 name=f"grad_{operand.name}",
-                value=found[operand],
+                value=parts.rest,
                 dtype=operand.dtype,
                 like=operand.name,
             )
-            by_shape.setdefault(tensor.shape, []).append(gradient)
+            (last if parts.sums else first).setdefault(tensor.shape, []).append(made)
+    tensors = (incoming, *lowered.tensors, *summed.values())
     jobs = [
         MovedJob(
             name=f"{name}_backward" + (f"_{index + 1}" if index else ""),
             doc=f"Gradients of {name}.",
             shape=shape,
-            outputs=tuple(outputs),
-            tensors=(incoming, *lowered.tensors),
+            outputs=tuple(sorted(outputs, key=lambda output: not output.like)),
+            tensors=tensors,
         )
-        for index, (shape, outputs) in enumerate(by_shape.items())
+        for index, (shape, outputs) in enumerate([*first.items(), *last.items()])
     ]
-    return tuple(moving.plan_kernel(job) for job in jobs), tuple(handed)
+    kernels = tuple(map(moving.plan_kernel, jobs))
+    return _BackwardKernels(
+        kernels=kernels[: len(first)],
+        sums=tuple(sums),
+        last=kernels[len(first) :],
+        handed=tuple(handed),
+    )
+
+
+class _SummedParts:
+    """A gradient as sums over many elements, and what is computed from these."""
+
+    def __init__(self, value: Value, operand: Operand, known: int) -> None:
+        self.sums: list[Summed] = []
+        self.stored: list[Value] = []
+        """For each sum what is summed."""
+        self.tensors: dict[Operand, MovedTensor] = {}
+        """The sums, as what the last kernels read."""
+        self.rest: Value | None = None
+        """The gradient; None where it is the sum itself."""
+        many = [item for item in topological([value]) if _is_long_sum(item)]
+        made: dict[Value, Value] = {}
+        for place, item in enumerate(many):
+            gather, number = item.move, known + place + 1
+            assert isinstance(gather, Gather) and isinstance(item.args[0], Value)
+            if any(inner in made for inner in topological([item.args[0]])):
+                raise Unsupported("a sum of sums")
+            whole = item is value
+            self.sums.append(
+                Summed(
+                    stored=f"full_{number}",
+                    name=f"grad_{operand.name}" if whole else f"full_sum_{number}",
+                    gather=gather,
+                    dtype=operand.dtype if whole else "float32",
+                )
+            )
+            self.stored.append(item.args[0])
+            if not whole:
+                made[item] = self._read(f"full_sum_{number}", gather.target)
+        if not (many and many[-1] is value):
+            self.rest = _rebuilt(value, made)
+
+    def _read(self, name: str, shape: DimSizes) -> Value:
+        operand = Operand(name=name, dtype="float32", axes=tuple(range(len(shape))))
+        self.tensors[operand] = MovedTensor(
+            operand=operand, shape=shape, steps=affine.strides(shape)
+        )
+        return load(operand)
+
+
+def _is_long_sum(value: Value) -> bool:
+    return isinstance(value.move, Gather) and value.move.count > MAX_COPIES
+
+
+def _rebuilt(value: Value, made: dict[Value, Value]) -> Value:
+    """The value with others in the place of some that it is computed from."""
+    known = dict(made)
+    for item in topological([value]):
+        if item in known:
+            continue
+        args = tuple(known[arg] if isinstance(arg, Value) else arg for arg in item.args)
+        changed = any(new is not old for new, old in zip(args, item.args, strict=True))
+        known[item] = replace(item, args=args) if changed else item
+    return known[value]

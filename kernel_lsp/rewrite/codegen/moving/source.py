@@ -37,7 +37,7 @@ MAX_IDLE = 1.25
 FEW = 8
 """Elements that may lie apart, next to others that are neighbors: channels of an image."""
 BATCH = re.compile(r"IndexTerm\(kind='dim', of=0, by=\d+\)")
-RESERVED = ("row_mask", "col_mask", "n_rows", "wide", "grid")
+RESERVED = ("row_mask", "col_mask", "n_rows", "n_tiles", "n_blocks", "wide", "max")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,10 +85,11 @@ class PlannedKernel:
     @property
     def given(self) -> tuple[MovedTensor, ...]:
         """What the launcher is called with: also those whose shapes the results have."""
-        if not self.job.total and not self.job.outputs[0].like:
+        if self.job.outputs[0].name == "out":  # whatever the program's call hands over
             return self.job.tensors
         shapes = [self.job.shape] if self.job.total else []
         alike = {output.like for output in self.job.outputs}
+        shapes += [self.job.shape] if "" in alike else []
         needed = {
             lead for shape in (*shapes, *self.shares) if (lead := _lead_tensor(self.job, shape))
         }
@@ -120,7 +121,8 @@ class PlannedKernel:
             )
             for load in self.loads
         ]
-        lead = "" if self.job.outputs[0].like else _lead(self.job, self.job.shape)
+        whole = all(output.like for output in self.job.outputs)
+        lead = "" if whole else _lead(self.job, self.job.shape)
         lead += "".join(f", {_count(self.job, shape)}" for shape in self.shares)
         held = repr((lead, self.job.shape[1:], self.tiling.columns, loads))
         return BATCH.sub("lead", held)
