@@ -118,12 +118,13 @@ class Consents:
         self._store(folder, entry, strict=True)
 
     def allows_remote(self, folder: Path | str, origin: str) -> bool:
-        """May prompts with this folder's code go to another machine's origin, e.g.
-        ``https://api.example.com``."""
+        """Whether prompts with this folder's code may go to another machine's origin, e.g.
+        ``https://api.example.com``. ``https://api.example.com``."""
         return self.remote_answer(folder, origin) is True
 
     def remote_answer(self, folder: Path | str, origin: str) -> bool | None:
-        """None: nobody said, so the question may be asked."""
+        """What the user said of sending this folder's code there; None: nobody said, so the
+        question may be asked."""
         when = _table(self._entry(folder).get(REMOTE)).get(origin)
         return when > 0 if isinstance(when, int) and not isinstance(when, bool) else None
 

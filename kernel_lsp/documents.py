@@ -129,7 +129,7 @@ class DiskWatch:
             self._observer.stop()
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Called by the observer's thread for everything that happens."""
+        """Takes an event; called by the observer's thread for everything that happens."""
         if event.event_type in ("opened", "closed_no_write"):
             return
         paths = {Path(os.fsdecode(name)) for name in (event.src_path, event.dest_path) if name}

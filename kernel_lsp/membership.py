@@ -67,7 +67,8 @@ def hash_of(owner: str) -> str:
 
 
 def read_membership(data_dir: Path) -> Membership | None:
-    """None: in no team. Raises TeamError for a file that cannot be read."""
+    """The membership of this user; None: in no team. Raises TeamError for a file that cannot be
+    read."""
     file = data_dir / FOLDER / MEMBERSHIP
     try:
         data = foreign.json_value(foreign.read_bytes(file, most=MAX_BYTES))

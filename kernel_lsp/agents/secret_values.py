@@ -106,7 +106,8 @@ def always(secret: str, match: re.Match[str]) -> bool:
 
 
 def no_placeholder(secret: str, match: re.Match[str]) -> bool:
-    """Neither `"YOUR_PASSWORD"`, `"${PASSWORD}"` and `"<password>"`, nor a sentence."""
+    """Whether it is neither `"YOUR_PASSWORD"`, `"${PASSWORD}"` and `"<password>"`, nor a
+    sentence."""
     edges = secret[:1].isspace() or secret[-1:].isspace()
     named = match.string[max(0, match.start() - 12) : match.start()]
     return (
@@ -131,7 +132,7 @@ def is_real_assignment(secret: str, match: re.Match[str]) -> bool:
 
 
 def is_mixed(secret: str, match: re.Match[str]) -> bool:
-    """Behind a weak name: letters and digits, or signs that no word has."""
+    """Whether it is a secret behind a weak name: letters and digits, or signs that no word has."""
     return (
         no_placeholder(secret, match)
         and not _NUMBERS_OR_PATH.fullmatch(secret)
@@ -152,7 +153,8 @@ def is_shaped(secret: str, match: re.Match[str]) -> bool:
 
 
 def is_password(secret: str, match: re.Match[str]) -> bool:
-    """Anywhere in the statement of a sensitive name: a password, or random text for a weak one."""
+    """Whether it is a secret anywhere in the statement of a sensitive name: a password, or random
+    text for a weak one."""
     if not is_shaped(secret, match):
         return False
     return match["strong"] is not None or (_like_password(secret) and looks_random(secret))
@@ -244,7 +246,8 @@ def holds_a_pair(secret: str, match: re.Match[str]) -> bool:
 
 
 def of_an_address(secret: str, match: re.Match[str]) -> bool:
-    """Between user and machine; not what stands for itself: `user:password@`, `guest:guest@`."""
+    """Whether it is a secret between user and machine; not what stands for itself:
+    `user:password@`, `guest:guest@`."""
     user = match.string[match.start() : match.end()].partition(":")[0]
     stands_for_itself = secret.lower() in {*STAND_INS, user.lower()}
     return not stands_for_itself and not _PLACEHOLDER.match(secret)
@@ -260,7 +263,8 @@ def random_hex(run: str, match: re.Match[str]) -> bool:
 
 
 def random_label(run: str, match: re.Match[str]) -> bool:
-    """Behind the mark of a service, which may be shorter than random text that has none."""
+    """Whether it is random text behind the mark of a service, which may be shorter than random text
+    that has none."""
     text = match.string[max(0, match.end() - 36) : match.end()]
     is_known = _says_which(match) or _is_in_a_public_block(match.string, match.start())
     if is_known or _UUID.fullmatch(text):
@@ -279,7 +283,8 @@ def random_run(run: str, match: re.Match[str]) -> bool:
 
 
 def is_typographic(secret: str, match: re.Match[str]) -> bool:
-    """Capital and small letters, digits and signs in one word, as only passwords have them."""
+    """Whether it has capital and small letters, digits and signs in one word, as only passwords
+    have them."""
     word = secret.rstrip("?")
     kinds = (str.islower, str.isupper, str.isdigit, STRONG_SIGNS.__contains__)
     if not all(any(map(kind, word)) for kind in kinds) or not no_placeholder(secret, match):

@@ -323,7 +323,8 @@ def is_constexpr(file: ParsedSource, parameter: ast.arg) -> bool:
 
 
 def is_wide(file: ParsedSource, parameter: ast.arg) -> bool:
-    """Annotated as an integer of 64 bits, which Triton then passes it as."""
+    """Whether the parameter is annotated as an integer of 64 bits, which Triton then passes it
+    as."""
     annotation = parameter.annotation
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.rpartition(".")[2] in WIDE

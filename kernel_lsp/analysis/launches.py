@@ -95,7 +95,7 @@ class Tuning:
 
     @property
     def may_restore(self) -> bool:
-        """Something may run before each measurement that undoes what the kernel changed."""
+        """Whether something may run before each measurement that undoes what the kernel changed."""
         has_star = any(k.arg is None for k in self.node.keywords)
         if has_star or self.arguments.keys() & {"pre_hook", "restore_value", "reset_to_zero"}:
             return True
@@ -106,7 +106,7 @@ class Tuning:
 
     @property
     def measures(self) -> bool:
-        """More than one configuration: with one, nothing is run twice."""
+        """Whether there is more than one configuration: with one, nothing is run twice."""
         return self.configs is None or len(self.configs) > 1
 
 

@@ -16,7 +16,8 @@ from kernel_lsp.records import Program, Target
 
 
 def slice_target(names: FileNames, target: Target) -> Program | None:
-    """None when the target's name is gone from the file."""
+    """The target's definition with all of the file that it needs, as a program; None when the
+    target's name is gone from the file."""
     body = names.file.tree.body
     owners = _owners(body, (target.qualname, *target.launchers))
     if target.qualname not in owners:

@@ -115,7 +115,7 @@ class ClusterJobs:
         self.give_back(job)
 
     def give_back(self, job: ClusterJob) -> None:
-        """Nobody has begun it."""
+        """Puts a job back among those that wait: nobody has begun it."""
         job.began = job.stop = None
         if not job.done.done():
             self._queue.appendleft(job)

@@ -139,7 +139,7 @@ def digest(packages: Sequence[str]) -> str:
 
 
 def forget_threads() -> None:
-    """Ray limits a process to one thread when nobody said how many; timings are of torch's own
+    """Takes away Ray's limit of one thread where nobody said how many: timings are of torch's own
     number."""
     begun_with = Path("/proc/self/environ").read_bytes().split(b"\0")
     if not any(one.startswith(b"OMP_NUM_THREADS=") for one in begun_with):

@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def application(names: Iterable[str]) -> typer.Typer:
-    """These commands, and nothing imported for others."""
+    """The application with these commands, and nothing imported for others."""
     made = typer.Typer(
         name="kernel-lsp",
         help="Measured, checked rewrites of PyTorch and Triton code: in your editor, and here.",

@@ -80,7 +80,7 @@ def print_json(**content: Any) -> None:
 
 
 def fail(error: KernelLspError) -> NoReturn:
-    """Cause and way out on standard error; exit 2."""
+    """Prints cause and way out on standard error and ends with exit code 2."""
     failures.print(f"[bold red]error[/] {_escape(error.cause)}")
     if error.remedy:
         failures.print(f"      {_escape(error.remedy)}", soft_wrap=True)
@@ -128,7 +128,7 @@ def refusal(settings: Settings, folder: Path) -> str | None:
 
 @contextmanager
 def volume(*, quiet: bool, verbose: bool) -> Iterator[None]:
-    """Inside the block progress and notices are left out, or each step is a line of its own."""
+    """Leaves out progress and notices inside the block, or makes each step a line of its own."""
     global _verbose
     before = err.quiet, _verbose
     err.quiet, _verbose = quiet, verbose

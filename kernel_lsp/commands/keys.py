@@ -137,7 +137,7 @@ def keyring() -> Keyring:
 
 
 def kind_of(path: Path) -> Kind:
-    """Told by what lies there. Raises SignatureError."""
+    """What kind of thing lies at the path. Raises SignatureError."""
     if (path / "SKILL.md").is_file():
         return Kind.SKILL
     if (path / "manifest.json").is_file():

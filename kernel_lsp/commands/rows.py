@@ -78,7 +78,7 @@ class RowMaker(Protocol):
 
     @property
     def places(self) -> int:
-        """Each of which may have as many tasks under way as the run allows."""
+        """How many places there are; each may have as many tasks under way as the run allows."""
 
     async def row(self, task: RowTask) -> Json:
         """The row of one task; whatever goes wrong with the task is in the row."""
@@ -177,8 +177,8 @@ class Spread:
 
     @property
     def places(self) -> int:
-        """Twice as many as there are now, since nodes may join. What waits for one counts as
-        begun."""
+        """How many rows may be asked for at once: twice as many as there are places now, since
+        nodes may join. What waits for one counts as begun."""
         return 2 * self._cluster.places
 
     async def close(self) -> None:

@@ -84,7 +84,8 @@ def refuse(request: EvaluationRequest) -> None:
 
 
 def scan(request: EvaluationRequest, found: Findings) -> None:
-    """Static guards; what the reference does itself is no suspicion against the candidate."""
+    """Asks the static guards; what the reference does itself is no suspicion against the
+    candidate."""
     known = {item.what for item in guards.scan(request.reference.source)}
     suspicions = guards.scan(request.candidate_source, native=request.native)
     seen = [item for item in suspicions if item.what not in known]

@@ -36,7 +36,8 @@ def within(name: str, target: Any, place: str) -> Iterator[None]:
 
 
 def module_of(target: Any) -> torch.nn.Module | None:
-    """Whose mode a call depends on: the module, or the one that a method belongs to."""
+    """The module whose mode a call depends on: the target, or the one that a method belongs to;
+    None: neither."""
     owner = getattr(target, "__self__", target)
     return owner if isinstance(owner, torch.nn.Module) else None
 

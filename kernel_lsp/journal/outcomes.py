@@ -128,12 +128,12 @@ def fresh(outcome: Outcome, begun: str) -> list[Proposal]:
 
 
 def now() -> str:
-    """ISO 8601, UTC."""
+    """The time now in ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def relative_path(path: Path | str, folder: Path | str) -> str:
-    """Below the folder; a file outside keeps its name only, because the journal holds no full
-    paths."""
+    """The path below the folder; a file outside keeps its name only, because the journal holds no
+    full paths."""
     absolute = Path(path).absolute()
     return str(absolute.relative_to(folder)) if absolute.is_relative_to(folder) else absolute.name

@@ -36,7 +36,7 @@ def folder_key(folder: str | None) -> str | None:
 
 
 def relative_path(path: str | None, folder: str | None) -> str | None:
-    """Relative to the folder; a file outside of it keeps only its name."""
+    """The path relative to the folder; a file outside of it keeps only its name."""
     if path is None or not PurePath(path).is_absolute():
         return path
     if folder is not None and PurePath(path).is_relative_to(folder):

@@ -246,7 +246,8 @@ class Tracker:
         return events
 
     def committed(self, identity: Identity, fingerprint: str, now: float) -> list[Event]:
-        """Version control's HEAD has the target with this fingerprint."""
+        """The events that follow when version control's HEAD has the target with this
+        fingerprint."""
         found = _find_credited(
             [t for t in self._at.get(identity, ()) if t.phase in IN_PLACE], fingerprint
         )

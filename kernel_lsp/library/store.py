@@ -322,7 +322,7 @@ def settle(library: SkillLibrary, shelved: Shelved, found: Verification) -> Lear
 
 
 def now() -> str:
-    """ISO 8601, UTC."""
+    """The time now in ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -26,7 +26,8 @@ them)."""
 
 
 def t95(freedom: int) -> float:
-    """Beyond the table the last row's value, which is a little too careful."""
+    """Student's one-sided 95 % quantile for so many degrees of freedom; beyond the table the last
+    row's value, which is a little too careful."""
     return _T95[min(freedom, len(_T95)) - 1]
 
 

@@ -56,7 +56,8 @@ class HeldOut:
 
     @property
     def clearly_better(self) -> bool:
-        """Than the rule, by more than chance: what is used without anybody's asking."""
+        """Whether it does better than the rule, by more than chance: what is used without anybody's
+        asking."""
         return self.low > self.rule
 
     def __str__(self) -> str:

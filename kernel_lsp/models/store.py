@@ -117,8 +117,8 @@ class PolicyStore:
         return model
 
     def rollback(self) -> StoredPolicy | None:
-        """Back to what was used before. Raises ModelError when there is nothing, or it cannot be
-        used."""
+        """Switches back to what was used before and returns it. Raises ModelError when there is
+        nothing, or it cannot be used."""
         before = self._before()[:-1]
         if not before:
             raise ModelError("nothing was used before", LIST)

@@ -193,7 +193,7 @@ def _refusal(library: PatchedLibrary, why: str) -> PatchError:
 
 
 def read(text: str) -> Patch | None:
-    """None for a file that is no patch module."""
+    """The patch that a module's text holds; None for a file that is no patch module."""
     try:
         tree = parsing.parse_text(text)
         call = next(

@@ -35,7 +35,8 @@ FoundWorkloads = tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]
 def workloads_of(
     snapshot: Snapshot, target: Target, launcher: str, found: Analysis, folder: str | None
 ) -> FoundWorkloads | None:
-    """None for a launcher that is no half of an autograd Function."""
+    """The workloads of an autograd Function whose half the launcher is; None for any other
+    launcher."""
     tree = parsing.parse_text(snapshot.text)
     operator = _operator(tree, launcher)
     if operator is None:

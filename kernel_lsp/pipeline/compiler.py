@@ -17,7 +17,7 @@ DEFAULT_MODE = "default mode"
 
 
 def step(sites: Sequence[Site]) -> Step | None:
-    """None where it does not apply."""
+    """The step that compiles the target; None where it does not apply."""
     return next(
         (Step(skill=site.skill, site=site.site) for site in sites if _is_default(site)), None
     )

@@ -371,7 +371,7 @@ def disturbs(info: ModelInfo | None, device: str) -> bool:
 
 
 def kind_of(bench: JobBench) -> str:
-    """Under which device the bandit keeps what it learns."""
+    """The name of the device under which the bandit keeps what it learns."""
     return f"cuda:{bench.probe.capability}" if bench.device == "cuda" else bench.device
 
 

@@ -188,7 +188,7 @@ class Episode:
 
 
 def agent_of(prompt: Prompt) -> str:
-    """Whose question it is, by what it offers to call."""
+    """The agent whose question it is, by what it offers to call."""
     by_tool = {"select_skills": "selection", "update_skill_library": "summary"}
     return by_tool.get(prompt.tools[0].name if prompt.tools else "", "policy")
 

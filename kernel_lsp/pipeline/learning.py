@@ -53,7 +53,7 @@ KEPT_EVENT, SEARCH_EVENT = "kept", "search"
 
 
 def hardware_of(bench: JobBench) -> str:
-    """Under which device results are kept: ``cuda:sm_90``, ``cpu``."""
+    """The hardware under which results are kept: ``cuda:sm_90``, ``cpu``."""
     return f"cuda:{bench.probe.capability}" if bench.device == "cuda" else bench.device
 
 

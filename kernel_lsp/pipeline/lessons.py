@@ -83,7 +83,7 @@ class LessonQueue:
         self._queue = self._root / QUEUE
 
     def note(self, events: Sequence[Event]) -> None:
-        """Kept ones enter, those that were taken back leave. Raises OSError."""
+        """Queues what was kept and drops what was taken back. Raises OSError."""
         for event in events:
             path = self._queue / f"{_file_name(event.proposal)}.json"
             if event.kind in KEPT and not path.exists():
@@ -157,7 +157,8 @@ def has_drafts(data_dir: Path) -> bool:
 
 
 def logged_for(journal: Journal, proposal: str) -> tuple[StoredProposal, ...]:
-    """What `learn_once` is told of a kept proposal."""
+    """The proposal as it is logged, after earlier ones for the same text of its target; empty where
+    it is not logged."""
     found = journal.proposals(proposal=proposal)[-1:]
     if not found:
         return ()

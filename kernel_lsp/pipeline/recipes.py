@@ -93,10 +93,10 @@ async def ranked_plans(
 async def ranked_plan_of(
     skill: Skill, one: Opened, prefer: Prefer = lambda site: None
 ) -> RankedPlan | None:
-    """None: it does not apply to this program, or what it makes cannot be written down.
+    """The plan that the skill's recipe makes of this program; None: it does not apply, or what it
+    makes cannot be written down.
 
-    ``prefer``: parameters for steps of which the skill says nothing.
-    """
+    ``prefer``: parameters for steps of which the skill says nothing."""
     triton = one.bench.device == "cuda" and one.bench.probe.triton is not None
     if not await _instead(skill.requires, one, triton=triton):
         return None

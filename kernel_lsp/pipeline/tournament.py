@@ -271,11 +271,10 @@ def _stretch(budget: EvaluationBudget, by: float) -> EvaluationBudget:
 def verdict(
     evaluation: Evaluation, settings: Settings, *, complete: bool, compiles: bool = False
 ) -> Verdict:
-    """Faster only when every baseline took part, the interval clears the threshold and it is worth
-    a look.
+    """The verdict on an evaluation: faster only when every baseline took part, the interval clears
+    the threshold and it is worth a look.
 
-    ``compiles``: the candidate is torch.compile itself.
-    """
+    ``compiles``: the candidate is torch.compile itself."""
     if evaluation.status is EvalStatus.NOT_RUN:
         return Verdict.UNKNOWN
     if evaluation.status is not EvalStatus.PASSED:

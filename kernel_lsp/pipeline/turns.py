@@ -43,7 +43,7 @@ class DeviceTurns:
 
     @property
     def wanted(self) -> bool:
-        """Somebody waits, here or in another editor."""
+        """Whether somebody waits, here or in another editor."""
         return self._waiting > 0 or self._wanted_elsewhere()
 
     async def take(self, report: Report) -> None:

@@ -189,14 +189,14 @@ class Proposer(Protocol):
 
     @property
     def name(self) -> str:
-        """`Candidate.proposer`."""
+        """The name that `Candidate.proposer` has of it."""
 
     @property
     def slow(self) -> bool:
         """Asks a language model: several run at once, ahead of the device."""
 
     async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
-        """None: nothing (more) to propose from there."""
+        """A draft from there; None: nothing (more) to propose."""
 
 
 class Workshop(Protocol):
@@ -230,12 +230,13 @@ class Archive(Protocol):
 
     @property
     def attempts(self) -> Sequence[Attempt]:
-        """Finished ones, in order of number; one per number, the complete judgement where there
-        are two."""
+        """The finished attempts, in order of number; one per number, the complete judgement where
+        there are two."""
 
     @property
     def unfinished(self) -> Sequence[tuple[Attempt, Candidate]]:
-        """Begun, and no verdict was noted: they are being judged, or a process was killed."""
+        """Attempts that have begun and have no verdict: they are being judged, or a process was
+        killed."""
 
     @property
     def cost(self) -> Cost:

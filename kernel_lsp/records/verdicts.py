@@ -198,21 +198,21 @@ class Evaluation:
 
     @property
     def speedup(self) -> Interval | None:
-        """Against how the target runs now; None unless correct and timed."""
+        """The speedup over how the target runs now; None unless correct and timed."""
         if self.status is not EvalStatus.PASSED or self.baseline is None:
             return None
         return self.speedups[self.baseline]
 
     @property
     def over_best(self) -> Interval | None:
-        """Against the best baseline; None unless correct and timed."""
+        """The speedup over the best baseline; None unless correct and timed."""
         if self.status is not EvalStatus.PASSED or not self.speedups:
             return None
         return min(self.speedups.values(), key=lambda interval: interval.mid)
 
     @property
     def beaten_by_compile(self) -> Interval | None:
-        """Against torch.compile, where that alone is why a gain is not claimed."""
+        """The speedup over torch.compile, where that alone is why a gain is not claimed."""
         compiled = self.speedups.get(COMPILE)
         gains = compiled is not None and self.faster(may_compile=False)
         return compiled if gains and not self.faster() else None
@@ -254,5 +254,5 @@ QUIET_REMEDY = "judge it again when the machine is quiet, or by a workload that 
 
 
 def is_tie(interval: Interval) -> bool:
-    """Too close to tell apart: the simpler edit is the better one then."""
+    """Whether both are too close to tell apart: the simpler edit is the better one then."""
     return TIE[0] <= interval.low and interval.high <= TIE[1]

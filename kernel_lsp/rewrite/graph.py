@@ -228,7 +228,7 @@ class Graph:
         return any(item.node is node and item.value.requires_grad for item in self.inputs)
 
     def carries(self, node: fx.Node) -> bool:
-        """Something trained flows into the node's value, and a gradient back."""
+        """Whether something trained flows into the node's value, and a gradient back."""
         seen, todo = {node}, [node]
         while todo:
             at = todo.pop()
@@ -400,7 +400,7 @@ class Graph:
 
 
 def launch(*args: Any) -> Any:
-    """Target of every node that stands for generated source; never runs inside the engine."""
+    """Stands as the target of every node of generated source; never runs inside the engine."""
     raise RewriteError("generated source runs in the worker only")
 
 

@@ -83,7 +83,7 @@ class Histories:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While the block runs: see where the program switches gradients."""
+        """Sees, while the block runs, where the program switches gradients."""
         originals = [(kind, vars(kind)["__enter__"]) for kind in SWITCHES]
         construct = torch.set_grad_enabled.__init__
         try:

@@ -164,7 +164,7 @@ class StreamedReply:
 
     @property
     def full(self) -> bool:
-        """Longer than was asked for: time to hang up."""
+        """Whether the reply is longer than was asked for: time to hang up."""
         return self._chars > self._most
 
     def take(self, chunk: Any) -> str:

@@ -47,14 +47,14 @@ END = GrammarNode()
 
 
 def chain(words: Sequence[str], then: GrammarNode = END) -> GrammarNode:
-    """These words, one after the other."""
+    """A grammar of these words, one after the other."""
     for word in reversed(words):
         then = GrammarNode({word: then})
     return then
 
 
 def either(*nodes: GrammarNode) -> GrammarNode:
-    """Any of these, none of which is an END."""
+    """A grammar of any of these, none of which is an END."""
     if len(nodes) == 1:
         return nodes[0]
     merged: dict[str, list[GrammarNode]] = {}

@@ -40,7 +40,7 @@ def files() -> dict[str, Any]:
 
 
 def write(folder: Path) -> None:
-    """Beside config.json and model.safetensors."""
+    """Writes the tokenizer's files into the folder, beside config.json and model.safetensors."""
     for name, content in files().items():
         (folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

@@ -62,7 +62,7 @@ def number(value: bool | int | float) -> list[str]:
 
 
 def numbers(values: Sequence[bool | int | float], most: int = 12) -> list[str]:
-    """Several; ``each`` where all are the same."""
+    """The words of several numbers; ``each`` where all are the same."""
     if len(values) > 1 and all(value == values[0] for value in values):
         return [*number(values[0]), "each"]
     return [word for value in values[:most] for word in number(value)]

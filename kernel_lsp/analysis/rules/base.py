@@ -85,8 +85,8 @@ class RuleSite:
 
     @cached_property
     def functions(self) -> tuple[FunctionNode, ...]:
-        """Entry first: forward and the methods it calls, the function, or the kernel and its
-        helpers."""
+        """The functions that run, entry first: forward and the methods it calls, the function, or
+        the kernel and its helpers."""
         node = self.found.node
         if isinstance(node, ast.ClassDef):
             return _reachable(own_forward(node), _methods(node), _self_call)

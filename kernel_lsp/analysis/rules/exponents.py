@@ -9,7 +9,7 @@ from kernel_lsp.analysis.kernels import KernelFacts
 
 
 def is_limited(kernel: KernelFacts, exponent: ast.expr) -> bool:
-    """Something is subtracted or negated on the way, the value is limited, or it cannot be
+    """Whether something is subtracted or negated on the way, the value is limited, or it cannot be
     followed."""
     return any(_limits(kernel, part) for part in kernel.formula(exponent))
 

@@ -119,11 +119,11 @@ class CudaDevice:
         return (end - begin) / 1e6
 
     def graph(self, call: Callable[[], Any]) -> tuple[Callable[[], Any], Any] | None:
-        """Recorded on a stream of its own, as graphs must be, after a run there (libraries set up
-        workspaces per stream). Not through torch.cuda.graph(), which empties the allocator's cache
-        and so would make everything that is timed afterwards allocate anew. When a recording
-        fails, torch's random generator goes on as if it were being recorded: it gets a state that
-        is not."""
+        """A replay of the call and its result, recorded on a stream of its own, as graphs must be,
+        after a run there (libraries set up workspaces per stream). Not through torch.cuda.graph(),
+        which empties the allocator's cache and so would make everything that is timed afterwards
+        allocate anew. When a recording fails, torch's random generator goes on as if it were being
+        recorded: it gets a state that is not."""
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -41,7 +41,7 @@ def _scaled_down(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 
 
 def heavy_tailed(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    """Centered, then stretched by a log-normal factor: a few entries dominate."""
+    """The values centered, then stretched by a log-normal factor: a few entries dominate."""
     stretch = torch.exp(_normal(values, draw))
     return (values - _mean(values)) * stretch.to(values.dtype)
 

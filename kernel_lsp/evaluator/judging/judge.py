@@ -96,7 +96,7 @@ class Judge:
 
     @property
     def needed_bytes(self) -> int:
-        """0: not known yet."""
+        """Bytes that judging takes; 0: not known yet."""
         return self.reference.needed_bytes if self.reference is not None else self.seen_bytes
 
     def _answer(self, message: dict[str, Any], blobs: Blobs, out: TensorOutbox) -> dict[str, Any]:

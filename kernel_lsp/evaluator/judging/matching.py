@@ -31,7 +31,7 @@ class Mismatch(Exception):
 
 
 def match_structure(got: Any, expected: Any, name: str = "output") -> None:
-    """Nesting, shape and dtype, before any value is looked at."""
+    """Compares nesting, shape and dtype, before any value is looked at."""
     mine, theirs = leaves(expected), leaves(got)
     if [path for path, _ in mine] != [path for path, _ in theirs] or _nesting(got) != _nesting(
         expected
@@ -66,10 +66,10 @@ def match_names(have: Any, want: list[list[str]]) -> None:
 
 
 def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
-    """Device, strides and requires_grad, as the worker described its tensors; shapes agree already.
+    """Compares device, strides and requires_grad, as the worker described its tensors; shapes agree
+    already.
 
-    Returns what a user should know although it passes; empty when there is nothing.
-    """
+    Returns what a user should know although it passes; empty when there is nothing."""
     note = ""
     described = zip(
         tensor_specs(spec), tensor_leaves(ran.output), ran.strides, ran.carries_grad, strict=True
@@ -114,7 +114,7 @@ def same_strides(shape: torch.Size, one: Any, other: Any) -> bool:
 
 
 def match_relations(described_by: Any, expected: list[list[str]]) -> None:
-    """Whose memory every output shares."""
+    """Compares whose memory every output shares."""
     if not isinstance(described_by, list) or len(described_by) != len(expected):
         raise Mismatch(
             "aliasing",

@@ -280,7 +280,7 @@ def _same_kind(one: Any, other: Any) -> bool:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Equal up to the order of atomic additions."""
+    """Whether both are equal up to the order of atomic additions."""
     for x, y in zip(tensor_leaves(a), tensor_leaves(b), strict=True):
         if x.shape != y.shape:
             return False
@@ -291,7 +291,7 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal bit for bit in value; NaN equals NaN."""
+    """Whether both are equal bit for bit in value; NaN equals NaN."""
     for x, y in zip(tensor_leaves(a), tensor_leaves(b), strict=True):
         one, other = with_arithmetic(x), with_arithmetic(y)
         if x.shape != y.shape or not torch.equal(one.nan_to_num(), other.nan_to_num()):

@@ -185,7 +185,7 @@ def overfull(
 
 
 def first_rows(arguments: Any, counts: list[int | None]) -> Any:
-    """So many of each tensor, in the memory of all of them; None: all."""
+    """The arguments with so many rows of each tensor, in the memory of all of them; None: all."""
     left = iter(counts)
 
     def cut(tensor: torch.Tensor) -> torch.Tensor:

@@ -56,8 +56,8 @@ class CompiledKernels:
 
     @contextlib.asynccontextmanager
     async def made_once(self, key: str, *, patience_s: float) -> AsyncIterator[None]:
-        """Around making an entry: while one task of this process does, others wait for it (no
-        longer than ``patience_s``), so that they find it. Nobody waits for an entry that is
+        """Lets one task of this process at a time make an entry within the block: others wait for
+        it (no longer than ``patience_s``), so that they find it. Nobody waits for an entry that is
         there."""
         lock, mine = self._making.setdefault(key, asyncio.Lock()), False
         if not self.holds(key):
@@ -109,7 +109,7 @@ class CompiledKernels:
             self._prune()
 
     def begin(self, key: str) -> None:
-        """Have an entry, in which there is nothing yet."""
+        """Makes the entry, in which there is nothing yet."""
         with contextlib.suppress(OSError):
             (self.folder / key).mkdir(parents=True, exist_ok=True)
             (self.folder / key / "used").touch()

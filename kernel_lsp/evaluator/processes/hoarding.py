@@ -35,7 +35,8 @@ async def until_too_much(pid: int, scratch: Path, *, memory_bytes: int, disk_byt
 
 
 def resident_bytes(pid: int) -> int | None:
-    """None: there is no such process (or none whose memory can be read)."""
+    """Bytes of memory that the process holds; None: there is no such process (or none whose memory
+    can be read)."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:

@@ -149,9 +149,7 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def making_baselines(self) -> AsyncIterator[None]:
-        """Around starting a timer and all that it compiles of the reference: of several candidates
-        that are judged at once, the first compiles, and the others (who wait here) find its
-        kernels."""
+        """Lets one candidate at a time start a timer and all that it compiles of the reference."""
         compile_s = self.request.budget.compile_s
         if self.store is None or compile_s <= 0:
             yield
@@ -471,8 +469,7 @@ class InSession(Party):
     async def ask(
         self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Whoever stops waiting leaves the judge alone: it serves others and finishes what it has
-        begun."""
+        """Asks the judge as `Party.ask` does."""
         asking = asyncio.create_task(
             super().ask(do, timeout_s, blobs, session=self.session, **fields)
         )

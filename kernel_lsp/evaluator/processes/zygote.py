@@ -244,8 +244,8 @@ def _rename(module: str, argv: list[str]) -> None:
 
 @contextlib.contextmanager
 def driver_unasked(devices: Path = Path("/dev")) -> Iterator[None]:
-    """Inside the block torch counts GPUs by their device files: torch 2.11's inductor asks while
-    it is imported, and the answer would open NVML, whose state does not survive a fork either."""
+    """Makes torch count GPUs by their device files inside the block: torch 2.11's inductor asks
+    while it is imported, and the answer would open NVML, whose state does not survive a fork."""
     cuda = sys.modules["torch"].cuda if "torch" in sys.modules else None
     ask = getattr(cuda, ASKS_DRIVER, None)
     if ask is not None:

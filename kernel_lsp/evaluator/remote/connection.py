@@ -112,7 +112,7 @@ class GateConnection:
     async def holding(
         self, op: str, report: Report = lambda progress: None, **fields: Any
     ) -> AsyncIterator[int]:
-        """Something that is kept there for the block, by its number. Raises as `ask` does."""
+        """Yields the number of something that is kept there for the block. Raises as `ask` does."""
         number = self._send(op, report, **fields)
         opened = self._opened[number] = asyncio.get_running_loop().create_future()
         try:

@@ -22,7 +22,7 @@ def encode(token: str, message: dict[str, Any]) -> bytes:
 
 
 def decode(token: str, line: bytes) -> dict[str, Any] | None:
-    """None: it is no message of this connection."""
+    """The message of one line; None: it is no message of this connection."""
     _, mark, rest = line.partition(f"{token} ".encode())
     try:
         message = foreign.json_value(rest) if mark else None

@@ -51,8 +51,9 @@ def run(token: str, server: str) -> None:
 
 
 def watch(root: str) -> int:
-    """Have the folder removed when this process and the gate server are gone, however they ended: a
-    process in a session of its own waits for that. Returns what they hold until then."""
+    """Starts a process that removes the folder when this process and the gate server are gone,
+    however they ended: it waits for that in a session of its own. Returns what they hold until
+    then."""
     waiting, held = os.pipe()
     if os.fork():
         os.close(waiting)

@@ -21,10 +21,10 @@ HEADERS = "headers"
 
 @contextmanager
 def side_by_side(device: str) -> Iterator[None]:
-    """Several C++ compilers at a time, on a CPU: five kernels of a small block took 14 s one after
-    another and 9.5 s by two on two cores. Compilers and the threads that wait for them are gone
-    afterwards, also where time was over (so this goes around the time box, which would interrupt
-    it)."""
+    """Lets torch.compile use several C++ compilers at a time within the block, on a CPU: five
+    kernels of a small block took 14 s one after another and 9.5 s by two on two cores. Compilers
+    and the threads that wait for them are gone afterwards, also where time was over (so this goes
+    around the time box, which would interrupt it)."""
     processors = min(len(os.sched_getaffinity(0)), MAX_COMPILERS)
     if device != "cpu" or processors < 2:
         yield

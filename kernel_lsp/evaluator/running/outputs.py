@@ -47,7 +47,7 @@ def apart(one: float, other: float) -> float:
 
 
 def is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Within 1 % of the norm: tells a stale result, not an inaccurate one."""
+    """Whether both are within 1 % of the norm: tells a stale result, not an inaccurate one."""
     if not other.dtype.is_floating_point:
         return torch.equal(one, other)
     a, b = one.double().nan_to_num(), other.detach().double().nan_to_num()

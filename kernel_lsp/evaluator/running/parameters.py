@@ -52,8 +52,8 @@ def cast(target: torch.nn.Module, dtypes: dict[str, torch.dtype]) -> None:
 
 
 def switch_mode(target: Any) -> None:
-    """train(), eval() and back, as a validation between two steps does it; every module keeps its
-    mode."""
+    """Calls train(), eval() and back, as a validation between two steps does it; every module keeps
+    its mode."""
     if not isinstance(target, torch.nn.Module):
         return
     modes = {module: module.training for module in target.modules()}

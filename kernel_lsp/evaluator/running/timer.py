@@ -36,7 +36,8 @@ class Timer(Worker):
         self.reference = Callee(None)
 
     def prepare(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
-        """Reference, compiled reference and input sets, before any candidate is loaded here."""
+        """Loads reference, compiled reference and input sets, before any candidate is loaded
+        here."""
         program = wire.from_json(Program, message["program"])
         workload = wire.from_json(Workload, message["workload"])
         init = decode(message["init"], blobs)
@@ -100,7 +101,7 @@ class Timer(Worker):
         return reply
 
     def time(self, message: dict[str, Any], out: TensorOutbox) -> dict[str, Any]:
-        """Interleaved rounds; a few outputs go back to be checked."""
+        """Times of interleaved rounds; a few outputs go back to be checked."""
         assert self.clock is not None
         try:
             measured = self.clock.run(message["timing_s"], message["checks"])
@@ -148,10 +149,10 @@ def _timing(provider: str) -> str:
 
 
 def open_driver(device: str) -> dict[str, Any]:
-    """Have that built which depends on the machine alone, so that it is kept for other processes:
-    nothing of a candidate is here yet. For a GPU what Triton talks to its driver with (0.5 s of a
-    C compiler); else what tells torch.compile which vector instructions the compiler knows (six
-    programs, 5 s, with AMX)."""
+    """Builds what depends on the machine alone, so that it is kept for other processes: nothing of
+    a candidate is here yet. For a GPU what Triton talks to its driver with (0.5 s of a C compiler);
+    else what tells torch.compile which vector instructions the compiler knows (six programs, 5 s,
+    with AMX)."""
     before = _built_files()
     with contextlib.suppress(Exception):  # a broken compiler is reported when it is used
         if device == "cuda":

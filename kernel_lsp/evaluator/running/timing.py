@@ -117,7 +117,7 @@ class InterleavedRounds:
         self.providers[name] = callee
 
     def add_compiled(self, callee: Callee, seconds: float, *, header: bool = False) -> None:
-        """torch.compile's default mode, when it works here within ``seconds``; else a note.
+        """Adds torch.compile's default mode, when it works here within ``seconds``; else a note.
         ``header``: see `compiling.common_header`.
 
         It works when it does at other addresses too, which every timed call has: what fails there
@@ -156,7 +156,7 @@ class InterleavedRounds:
         crashes.say(crashes.PLAIN)
 
     def add_tf32(self, callee: Callee) -> None:
-        """Eager with TF32 matrix products, where that is another computation than eager."""
+        """Adds eager with TF32 matrix products, where that is another computation than eager."""
         switching = self.device.with_tf32(callee.target)
         if switching is None:
             return

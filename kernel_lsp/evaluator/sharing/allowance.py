@@ -54,7 +54,7 @@ class DeviceLedger:
         self._unsaved: list[tuple[float, float]] = []
 
     def uses(self) -> list[tuple[float, float]]:
-        """Oldest first, unsaved ones included. Never raises."""
+        """All uses (begin, end), oldest first, unsaved ones included. Never raises."""
         try:
             rows = json.loads(self._path.read_text(encoding="utf-8"))
             known = [(float(start), float(seconds)) for start, seconds in rows]

@@ -72,7 +72,7 @@ class CompetingLoad:
         self.began = self._read()
 
     def load(self) -> Load:
-        """Since the stretch began."""
+        """What others took since the stretch began."""
         now, then = self._read(), self.began
         seconds = max(now.at - then.at, 1e-6)
         capacity = seconds * len(_processors())

@@ -502,5 +502,5 @@ def status(settings: Settings) -> DeviceStatus:
 
 
 def default() -> DeviceSharing:
-    """Under the user's own settings, for someone who waits."""
+    """Device sharing under the user's own settings, for someone who waits."""
     return DeviceSharing(SharingRules.of(config.load(None)[0]))

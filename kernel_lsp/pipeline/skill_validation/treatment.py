@@ -48,7 +48,7 @@ class ValidationArms:
 async def arms(
     skill: Skill, library: Sequence[Skill], one: Opened, pipeline: Pipeline, report: Report
 ) -> ValidationArms | None:
-    """None: the skill's sites do not occur."""
+    """First candidates with and without the skill; None: the skill's sites do not occur."""
     mine = await recipes.ranked_plan_of(skill, one)
     if mine is None:
         return None

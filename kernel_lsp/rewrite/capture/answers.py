@@ -133,7 +133,7 @@ class Answers(OnCpu):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While the block runs: answer torch's functions too, and note which functions run."""
+        """Answers torch's functions too while the block runs, and notes which functions run."""
         asked: list[tuple[Any, str, Callable[..., Any]]] = [
             (torch, "is_grad_enabled", self._grad_enabled),
             (torch, "is_inference_mode_enabled", lambda: self.setting.inference),

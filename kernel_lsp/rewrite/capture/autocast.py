@@ -145,7 +145,7 @@ class Autocast(TorchFunctionMode):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While the block runs: see what torch's Python functions call, and the program's own
+        """Sees, while the block runs, what torch's Python functions call, and the program's own
         regions."""
         with contextlib.ExitStack() as stack:
             for module in map(_module, WRITTEN_IN_PYTHON):

@@ -16,7 +16,8 @@ DESCRIBED = (torch.bfloat16, torch.float16)
 
 @functools.cache
 def describe_operations() -> None:
-    """Tell torch's fake tensors, once in a process. A torch without the operation is left alone."""
+    """Teaches torch's fake tensors what operations yield that torch does not describe, once in a
+    process. A torch without the operation is left alone."""
     operation = getattr(torch.ops.aten, "_grouped_mm", None)
     if operation is not None:
         from torch._subclasses.fake_impls import register_op_impl

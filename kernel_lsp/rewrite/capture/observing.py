@@ -360,7 +360,7 @@ def module_calls(
 
 
 def is_called_simply(path: str, called: list[tuple[str, bool]]) -> bool:
-    """Once, and one tensor goes in and one comes out."""
+    """Whether the layer is called once, and one tensor goes in and one comes out."""
     return [simple for known, simple in called if known == path] == [True]
 
 

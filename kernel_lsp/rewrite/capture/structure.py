@@ -133,7 +133,7 @@ def reader(depth: int) -> str:
 
 
 def is_own_code(reader: str) -> bool:
-    """Neither torch nor this package."""
+    """Whether the code is neither torch's nor this package's."""
     return reader.split(".")[0] not in ("torch", "kernel_lsp")
 
 

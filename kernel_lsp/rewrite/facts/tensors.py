@@ -71,7 +71,8 @@ class TensorFact:
 
     @property
     def channels_last(self) -> bool:
-        """Dense NHWC strides (4-D only); false when contiguous NCHW is the same thing."""
+        """Whether the strides are dense NHWC (4-D only); false when contiguous NCHW is the same
+        thing."""
         if len(self.shape) != 4 or self.contiguous:
             return False
         _, c, h, w = self.shape
@@ -79,7 +80,7 @@ class TensorFact:
 
 
 def unknown_fact(value: Any) -> TensorFact:
-    """Shape, dtype and layout only; whole numbers and booleans are finite by type."""
+    """A fact with shape, dtype and layout only; whole numbers and booleans are finite by type."""
     if not isinstance(value, torch.Tensor):
         return TensorFact()
     base = TensorFact(shape=tuple(value.shape), dtype=value.dtype, stride=tuple(value.stride()))

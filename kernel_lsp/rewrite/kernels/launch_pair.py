@@ -78,7 +78,7 @@ class Side:
 
 
 def side_of(launcher: FunctionNode, kernel: FunctionNode, call: ast.Call) -> Side | None:
-    """None: not all that is passed is to be seen."""
+    """The kernel with that launch; None: not all that is passed is to be seen."""
     passed, arguments = places.passed_arguments(kernel, call), kernel.args
     if passed is None or arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
         return None

@@ -128,7 +128,7 @@ def launch_statement(kernel: Kernel) -> ast.stmt | None:
 
 
 def add_parameters(kernel: Kernel, texts: Sequence[str]) -> None:
-    """Last parameters of the kernel, on lines of their own where the first line would get too
+    """Adds the kernel's last parameters, on lines of their own where the first line would get too
     long."""
     arguments = kernel.function.args
     last: Placed = arguments.defaults[-1] if arguments.defaults else arguments.args[-1]

@@ -36,7 +36,7 @@ class Looped:
 
 
 def find_loop(kernel: Kernel) -> Looped | None:
-    """None: the kernel is not written like that."""
+    """The loops of the kernel over one row; None: it is not written like that."""
     body = [s for s in kernel.function.body if not _is_text(s)]
     loops = [s for s in body if isinstance(s, ast.For)]
     if len(loops) < 2 or not all(isinstance(s, (*PLAIN, ast.For)) for s in body):

@@ -142,7 +142,7 @@ class TermReader:
         return next((a for a in every if a.arg == name), None)
 
     def is_bound(self, name: str) -> bool:
-        """Somewhere in the function, or as its parameter."""
+        """Whether the name is bound somewhere in the function, or as its parameter."""
         return _binds(self.function, name) or any(
             isinstance(n, ast.arg) and n.arg == name for n in ast.walk(self.function.args)
         )
@@ -380,7 +380,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 
 
 def only_shapes(place: ast.expr) -> bool:
-    """``[:, None]``: the same numbers along other axes."""
+    """Whether an index is like ``[:, None]``: the same numbers along other axes."""
     parts = place.elts if isinstance(place, ast.Tuple) else [place]
     return all(
         isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts

@@ -289,7 +289,7 @@ def same_everywhere(bound: str) -> bool:
 
 
 def quotient(terms: TermCounts, by: TermCounts) -> TermCounts | None:
-    """None: there is none without a rest."""
+    """The quotient of two sums; None: there is none without a rest."""
     if not divides(by, terms):
         return None
     ((factors, count),) = by.items()

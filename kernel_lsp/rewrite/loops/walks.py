@@ -37,7 +37,7 @@ class SliceWalk:
 
     @property
     def is_whole(self) -> bool:
-        """Every slice of the tensor is read."""
+        """Whether every slice of the tensor is read."""
         return len(self.indices) == self.base.meta["val"].shape[self.dim]
 
     @property
@@ -60,7 +60,7 @@ class WalkReading:
         return self.starts[1] - self.starts[0]
 
     def part(self, first: int, last: int) -> WalkReading:
-        """Some of the steps."""
+        """The reading of some of the steps."""
         walk, some = self.walk, slice(first, last)
         walk = replace(walk, indices=walk.indices[some], slices=walk.slices[some])
         return WalkReading(walk=walk, starts=self.starts[some])

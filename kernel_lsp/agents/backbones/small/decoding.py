@@ -49,8 +49,8 @@ class Decoder:
         temperature: float = 0.0,
         seed: int | None = None,
     ) -> DecodedReply:
-        """Greedy at temperature 0 (of equals the first in the vocabulary). Raises Unfit where the
-        model gives no number."""
+        """The model's reply after these tokens, among what the table allows; greedy at temperature
+        0 (of equals the first in the vocabulary). Raises Unfit where the model gives no number."""
         dice = None if seed is None else torch.Generator().manual_seed(seed)
         said, node = DecodedReply(), 0
         while branches := table[node]:

@@ -27,7 +27,7 @@ class KeyValueCache:
         self.length = min(self.length, length)
 
     def reserve(self, count: int) -> None:
-        """Room for so many tokens more. Raises Unfit beyond the context."""
+        """Makes room for so many tokens more. Raises Unfit beyond the context."""
         needed = self.length + count
         if needed > self._shape.context:
             raise UnfitCheckpoint(

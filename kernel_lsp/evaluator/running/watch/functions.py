@@ -66,7 +66,8 @@ class WatchedFunctions:
         self._constants = dict(_constants())
 
     def changes(self) -> list[str]:
-        """Dotted names, each with what happened to it."""
+        """The dotted names of watched functions that are others now, each with what happened to
+        it."""
         now = dict(self._functions())
         found = [f"{where}.{name}" for (where, name), old in self._known.items()
                  if not _still(old, now.get((where, name)))]  # fmt: skip

@@ -156,8 +156,9 @@ class AddedMask:
 
 
 def added_mask(graph: Graph, item: Attention) -> AddedMask | None:
-    """None where the chain does anything else, or the library has no kernel for it: groups, a mask
-    that is trained, another type of 16 bits."""
+    """What is added to the scores, as a mask that the library takes; None where the chain does
+    anything else, or the library has no kernel for it: groups, a mask that is trained, another type
+    of 16 bits."""
     plain = item.softmax is not None and item.group == 1 and len(item.sizes) == 4
     if not plain or item.end is not None or item.blind == "never nan":
         return None

@@ -247,8 +247,8 @@ def _swaps_last(node: fx.Node) -> bool:
 
 
 def find_repeated(node: fx.Node) -> tuple[fx.Node, int]:
-    """Behind repeat_interleave over heads, or expand and reshape, which give each head to a run of
-    others."""
+    """(what is repeated, how often) behind repeat_interleave over heads, or expand and reshape,
+    which give each head to a run of others."""
     if op_name(node) == "repeat_interleave" and node.meta["val"].dim() == 4:
         times, dim = argument(node, "repeats"), argument(node, "dim")
         if isinstance(times, int) and dim is not None and int(dim) % 4 == 1:

@@ -64,7 +64,7 @@ class Gradient:
 
     @property
     def is_summed(self) -> bool:
-        """PyTorch reads what is stored once more."""
+        """Whether PyTorch reads what is stored once more, to sum it."""
         return ".sum(" in self.finish
 
 
@@ -80,7 +80,8 @@ class BackwardPlan:
 
 
 def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> BackwardPlan | None:
-    """None when some operation has no derivative here, or a gradient has no operand to go to."""
+    """How the backward is computed; None when some operation has no derivative here, or a gradient
+    has no operand to go to."""
     wanted = wanted_operands(graph, lowered)
     if not wanted or not _is_covered(graph, nodes, lowered):
         return None
@@ -175,7 +176,8 @@ def wanted_operands(graph: Graph, lowered: LoweredRegion) -> list[Operand]:
 
 
 def require_constants(graph: Graph, lowered: LoweredRegion) -> None:
-    """The other operands get no gradient from the kernel."""
+    """Requires that nobody asks for a gradient of the other operands, for which the kernel makes
+    none."""
     wanted = wanted_operands(graph, lowered)
     for operand, node in zip(lowered.region.operands, lowered.inputs, strict=True):
         if operand.dtype in derive.FLOATS and operand not in wanted:
@@ -183,7 +185,8 @@ def require_constants(graph: Graph, lowered: LoweredRegion) -> None:
 
 
 def require_constant(graph: Graph, node: fx.Node) -> None:
-    """The kernel makes no gradient for it: the fast path ends where one is asked for."""
+    """Requires that nobody asks for a gradient of the node, for which the kernel makes none: the
+    fast path ends where somebody does."""
     for text in guard.flags(graph, node):
         graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")
 

@@ -107,7 +107,7 @@ class Conv:
 
     @property
     def padded(self) -> bool:
-        """Some tap of some pixel lies outside of the input."""
+        """Whether some tap of some pixel lies outside of the input."""
         if self.transposed:
             return self.taps > 1 or self.size != self.out
         return any(self.before) or any(
@@ -211,7 +211,8 @@ class FusedPool:
 
 
 def pool_of(node: fx.Node) -> FusedPool | None:
-    """None for what is no pool, or one with padding, gaps, overlap, dilation or partial windows."""
+    """The pool at the node; None for what is no pool, or one with padding, gaps, overlap, dilation
+    or partial windows."""
     kind, rank = POOLS.get(op_name(node), ("", 0))
     if not kind:
         return None

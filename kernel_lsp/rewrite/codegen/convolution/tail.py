@@ -239,7 +239,7 @@ class _TailWalk:
 
 
 def reduced_dims(node: fx.Node, rank: int) -> tuple[int, ...]:
-    """Normalized; every dimension when the node names none."""
+    """The dimensions that the node reduces, none negative; every dimension when it names none."""
     if op_name(node).startswith("adaptive_avg_pool"):
         size = argument(node, "output_size")
         one = set([size] if isinstance(size, int) else size) == {1}

@@ -24,7 +24,8 @@ WriteOut: TypeAlias = Callable[[Graph, fx.Node], tuple[fx.Node, fx.Node]]
 def match(
     graph: Graph, node: fx.Node, write_out: WriteOut, kind: str, summary: str
 ) -> Match | None:
-    """None where the parts do not share a kernel. ``kind``: a key of the match's data."""
+    """The loss whose parts share a kernel, as a match; None where they do not. ``kind``: a key of
+    the match's data."""
     copy = graph.copy()
     fused = _match_parts(copy, copy.named(node.name), write_out)
     if fused is None:

@@ -185,7 +185,8 @@ def benefit(
 
 
 def eager_seconds(product: MatmulProduct) -> float:
-    """cuBLAS: its rate, or the traffic of a product that is all traffic."""
+    """Estimated seconds of cuBLAS: by its rate, or by the traffic of a product that is all
+    traffic."""
     float32 = product.node.meta["val"].dtype == torch.float32
     rate = CUBLAS[float32]
     multiplied, moved = product.flops / rate, moved_bytes(product) / _bytes_per_s()

@@ -68,7 +68,7 @@ class Contraction:
 
 
 def parse_einsum(node: fx.Node) -> Contraction | None:
-    """None when the einsum is no product."""
+    """The contraction that the einsum is; None when it is no product."""
     tensors = list(argument(node, "tensors"))
     equation = _equation(str(argument(node, "equation")), [_rank(tensor) for tensor in tensors])
     if equation is None or not _agree(equation, tensors):

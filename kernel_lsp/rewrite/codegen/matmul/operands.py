@@ -116,7 +116,7 @@ class _MatmulOperands:
 
 
 def product_of(node: fx.Node) -> MatmulProduct | None:
-    """None when the node is no matrix product that is generated."""
+    """The product at the node; None when it is no matrix product that is generated."""
     if op_name(node) == "einsum":
         return _einsum(node)
     factors = _factors_of(node)

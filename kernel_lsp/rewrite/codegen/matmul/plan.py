@@ -108,5 +108,5 @@ class MatmulJob:
 
     @property
     def down(self) -> bool:
-        """Reduced over the rows, to an element for each column."""
+        """Whether the product is reduced over the rows, to an element for each column."""
         return reduced_rows.down(self.region)

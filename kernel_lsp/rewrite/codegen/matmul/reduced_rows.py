@@ -84,7 +84,7 @@ def is_reduction(node: fx.Node) -> bool:
 
 
 def is_down(node: fx.Node, rank: int) -> bool:
-    """Over the rows; ``rank``: of the product."""
+    """Whether the node reduces over the rows; ``rank``: of the product."""
     node = node.args[0] if node.target is operator.getitem else node
     return op_name(node) in REDUCTIONS and _dims(node, rank) == [rank - 2]
 
@@ -183,7 +183,7 @@ def kernel(region: Region) -> str:
 
 
 def before_launch(region: Region, left: str, rows: int, cols: int, *, batched: bool) -> list[str]:
-    """Room for what tiles of ``rows`` x ``cols`` leave."""
+    """The launcher's lines that make room for what tiles of ``rows`` x ``cols`` leave."""
     made = f"dtype=torch.float32, device={left}.device)"
     if down(region):
         line = "n_cols"

@@ -48,8 +48,8 @@ class BatchNormRegion:
 
 
 def parts_of(graph: Graph, norm: fx.Node) -> BatchNormRegion | None:
-    """None when the norm is not covered; the tail is what the pointwise generator can take
-    along."""
+    """The norm with the tail that the pointwise generator can take along; None when the norm is not
+    covered."""
     if not _is_covered(graph, norm):
         return None
     scratch = graph.copy()

@@ -52,7 +52,7 @@ def acts_elementwise(nodes: Iterable[fx.Node]) -> bool:
 
 
 def recurrence_of(graph: Graph, loop: UnrolledLoop, name: str) -> Recurrence | None:
-    """None when the steps cannot be generated."""
+    """The loop's step as a region; None when the steps cannot be generated."""
     step = loop.steps[1]
     if not _is_plain(graph, step):
         return None

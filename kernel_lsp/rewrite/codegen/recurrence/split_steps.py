@@ -36,8 +36,8 @@ class StepSplit:
 
 
 def split_of(graph: Graph, loop: UnrolledLoop) -> StepSplit | None:
-    """None where all of a step is the state's own way, and where something of it cannot be split
-    off."""
+    """What of a step is the state's own way, and what is not; None where all of a step is, and
+    where something of it cannot be split off."""
     order = {node: index for index, node in enumerate(graph.fx.nodes)}
     if order[first_reader(graph, loop)] < max(order[node] for node in loop.nodes):
         return None

@@ -107,7 +107,7 @@ def launch_options(region: Region) -> list[str]:
 
 
 def declare(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
-    """Lane vectors with their identities, before the loop."""
+    """Writes lane vectors with their identities, before the loop, and returns their names."""
     return tuple(
         body.assign(f"lane_{suffix}", f"tl.full({axis.shape}, {identity}, tl.float32)")
         for suffix, identity in LANES[value.op]

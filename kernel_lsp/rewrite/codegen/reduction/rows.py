@@ -242,7 +242,7 @@ def hoist(body: Body, roots: list[Value]) -> None:
 
 
 def close(body: Body, value: Value, results: tuple[str, ...]) -> None:
-    """Make a finished reduction known."""
+    """Makes a finished reduction known to the body, by the names of its results."""
     body.pairs[value] = results
     body.known[value] = results[0]
 
