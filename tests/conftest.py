@@ -1,6 +1,7 @@
 """What every test shares: hypothesis looks at behavior, never at how long a busy machine took, what
 one test unloads is there again for the next, and ``--quick`` leaves out what takes long."""
 
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -12,6 +13,7 @@ from slow_tests import SLOW
 
 settings.register_profile("behavior", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("behavior")
+gc.set_threshold(10_000, 10, 10)  # looking for garbage took 6 % of a worker's time, now 3
 os.environ.pop("CI", None)  # what nobody has signed is refused there; tests that mean it set it
 
 

@@ -7,6 +7,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -221,7 +222,8 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
-def imports(path: Path) -> set[str]:
+@cache  # five tests ask it of each file
+def imports(path: Path) -> frozenset[str]:
     """Absolute dotted names that a file imports anywhere, relative imports resolved."""
     found: set[str] = set()
     base = list(path.relative_to(ROOT).parent.parts)
@@ -232,7 +234,7 @@ def imports(path: Path) -> set[str]:
             head = base[: len(base) - node.level + 1] if node.level else []
             stem = ".".join([*head, *([node.module] if node.module else [])])
             found |= {f"{stem}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def allowed(source: str, target: str) -> bool:
