@@ -168,8 +168,8 @@ async def _ask_interpreter(python: str, data_dir: Path | None, neutral: Path) ->
     except TimeoutError:
         return Probe(python=python, problem=f"gave no answer within {PROBE_TIMEOUT_S:.0f} s")
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        if process.returncode is None:  # too late, or cancelled
+            await asyncio.shield(entry.abandon(process))
     _, mark, facts = out.decode(errors="replace").rpartition(_MARK)
     if not mark:
         last = err.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]

@@ -140,7 +140,7 @@ async def start(
     try:
         said = await _hear(report_end)
     except BaseException:  # cancelled: nobody will ever hold this process
-        await asyncio.shield(_abandon(process))
+        await asyncio.shield(abandon(process))
         raise
     layers = said.get("layers") or {}
     if "missing" in said or not layers:
@@ -196,7 +196,7 @@ async def _end(process: asyncio.subprocess.Process) -> str:
     return ""
 
 
-async def _abandon(process: asyncio.subprocess.Process) -> None:
+async def abandon(process: asyncio.subprocess.Process) -> None:
     """End it, and close its pipes: asyncio closes those of a process when its output is at the
     end."""
     with contextlib.suppress(ProcessLookupError):

@@ -65,6 +65,7 @@ class Pipeline:
         self.cache = Cache(Path(settings.data_dir) / "cache")
         self.policies = Policies(Path(settings.data_dir))
         self._gates: dict[SharingRules, Gate] = {}
+        self._probing = asyncio.Lock()
         self._link: Link | None = None
         """To the machine that judges, where that is another one."""
 
@@ -294,7 +295,8 @@ class Pipeline:
         """What a job would work with, for a kind of target. Raises EvaluationError when there is no
         interpreter with torch, or no such device."""
         with phases.phase("probe"):
-            probe = await interpreter.probe(self._python(job), Path(self.settings.data_dir))
+            async with self._probing:  # of jobs side by side the first asks, the others read
+                probe = await interpreter.probe(self._python(job), Path(self.settings.data_dir))
         if probe.remedy:
             raise EvaluationError("nothing can be measured here", probe.remedy)
         there = await self.gate(background=job.background).elsewhere()

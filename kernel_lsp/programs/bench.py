@@ -2,8 +2,8 @@
 
     with ProgramBench(plan, clock, recorded, report, timetable) as bench:
         bench.profile()                 bench.shares: where the step's device time goes
-        bench.time_first()              what needs no target, and torch.compile
-        bench.time_later(looked)        with the rewrites of targets, and its other modes
+        bench.time_first()              what needs neither a target nor a compiler
+        bench.time_later(looked)        with the rewrites of targets, and torch.compile
         bench.measured
 
 Every variant of the edits (composing.py) has a copy of the workspace, which is removed in the end,
@@ -29,6 +29,7 @@ from kernel_lsp.programs.composing import ProgramVariant, Workspace
 from kernel_lsp.programs.measuring import (
     AS_IS,
     COMPILED,
+    EARLY,
     FIRST,
     LAST,
     LATER,
@@ -169,7 +170,8 @@ class ProgramBench:
             return found
         begun = self._begun.pop(place, None) or self._begin(way, more)
         begin = time.monotonic()
-        run = begun.finish(self.plan.run_s)
+        beside = [] if more else [*self._begun.values()]
+        run = begun.finish(self.plan.run_s, beside)
         if more:
             self._checked[place] = run
         else:
@@ -290,23 +292,18 @@ class ProgramBench:
     # --- 3
 
     def time_first(self) -> None:
-        """What needs no target and begins within seconds, once. What pays at once is told at
-        once. Other modes of torch.compile have time when targets were looked at."""
+        """The program as it is and what needs neither a target nor a compiler, once: targets come
+        next. What computes is checked later, beside what targets gave."""
         if self.is_broken:
             return
         ways = [AS_IS]
         variant = composing.fuse_optimizers(self._texts, self._optimizers)
         is_noticed = self.shares is None or self.shares.would_notice_optimizers(targets.MIN_SHARE)
-        compiled = list[ProgramWay]()
         if variant is not None and is_noticed:
-            if self._agrees(self._add(variant)):
-                ways.append(ProgramWay(name=variant.name, variant=variant.name))
-                compiled = self._compiled(variant, None)
-            else:
-                self._drop(variant.name)
+            ways.append(self._add(variant))
         if not self.plan.may_compile:
             self.notes.append(NOT_COMPILED)
-        self._measure([*ways, *self._plain[:1], *compiled], FIRST)
+        self._measure(ways, FIRST)
 
     def _measure(self, ways: Sequence[ProgramWay], rounds: range) -> bool:
         """False: the time was over before all were run, which is noted."""
@@ -328,15 +325,16 @@ class ProgramBench:
 
     @property
     def later_ways(self) -> list[ProgramWay]:
-        """What is timed after the targets, about: each other mode once, and three rounds of what
-        has a chance, edits of targets among them."""
+        """What runs after the targets, about: a check, torch.compile in each mode once, and three
+        rounds of what has a chance, edits of targets among them."""
         plain, rounds = self._plain, len(LATER)
         ours = [ProgramWay(name=composing.KERNELS, variant=composing.KERNELS)]
         if plain:
             ours.append(replace(ours[0], name="our kernels, torch.compile", mode="default"))
         known = [way for way in self.measured.runs if way != AS_IS]
         chosen = [AS_IS, *plain[:MAX_PLAIN], *(way for way in known if way.is_edited), *ours]
-        return [*plain[1:], *ours, *rounds * chosen]
+        checks = [AS_IS] * 4
+        return [*checks, *plain, *ours, *rounds * chosen]
 
     @property
     def _plain(self) -> list[ProgramWay]:
@@ -369,6 +367,8 @@ class ProgramBench:
             before, after = self.measured.step_ms(other), self.measured.step_ms(best)
             if before and after and before / after > 1.0:
                 words = f"{best.name}: {before / after:.2f}x against {other.name}, measured once"
+                if best.name not in self.agreements:
+                    words += "; what it computes is compared later"
                 if words != self._last_words:
                     self._say(words)
                 self._last_words = words
@@ -383,11 +383,17 @@ class ProgramBench:
                 "the same"
             )
             return
-        self._measure(self._plain, FIRST)
+        begun = self._begun_right()
+        self._measure([*self._plain[:1], *(self._compiled(begun, None) if begun else [])], FIRST)
+        composed = self._composed(looked, begun)
+        if composed:
+            fastest = [way for way in (AS_IS, self.measured.best_plain) if way is not None]
+            self._measure([*dict.fromkeys(fastest), *composed], EARLY)
+        self._measure(self._plain[1:], FIRST)
         schedule = BenchSchedule(self)
         measuring.measure_doubtful(self.measured, self._start, self._say, schedule)
         ways = self.measured.worth_more(MAX_PLAIN)
-        ways += self._composed(looked, [way for way in ways if not way.is_edited])
+        ways += self._in_best_mode([way for way in ways if not way.is_edited])
         # else there is nothing to compare it with
         is_done = len(ways) < 2 or self._measure(self._fitting(ways), LATER)
         if is_done and self.plan.may_compile and self.clock.roots:
@@ -444,24 +450,38 @@ class ProgramBench:
             ways += self._compiled(begun, SLOWEST.mode)
         self._measure(ways, LAST)
 
+    def _begun_right(self) -> ProgramVariant | None:
+        """The fused optimizer, when the program computes with it what it did."""
+        variant = self.variants.get(composing.OPTIMIZER)
+        way = ProgramWay(name=composing.OPTIMIZER, variant=composing.OPTIMIZER)
+        if variant is None or self._is_right(way):
+            return variant
+        self._drop(variant.name)
+        self.measured.runs.pop(way, None)
+        return None
+
     def _composed(
-        self, looked: Sequence[ProgramTarget], plain: Sequence[ProgramWay]
+        self, looked: Sequence[ProgramTarget], begun: ProgramVariant | None
     ) -> list[ProgramWay]:
-        """Our edits, by themselves and in the mode of the fastest of ``plain``."""
-        begun = self.variants.get(composing.OPTIMIZER)
-        best = self.measured.best(plain)
-        mode = best.mode if best is not None and not best.regional else None
+        """Our edits of targets, by themselves and compiled."""
         ways = list[ProgramWay]()
-        if begun is not None and mode not in (None, "default"):
-            ways += self._compiled(begun, mode)
         for variant in composing.with_targets(looked, begun, self.shares, self._workspace):
             self.notes += variant.notes
             kept = self._verified(variant, begun) if variant.composed else None
             if kept is not None:
                 ways.append(ProgramWay(name=kept.name, variant=kept.name))
-                if kept.name == composing.KERNELS and mode is not None:
-                    ways += self._compiled(kept, mode)
+                if kept.name == composing.KERNELS:
+                    ways += self._compiled(kept, None)
         return ways
+
+    def _in_best_mode(self, plain: Sequence[ProgramWay]) -> list[ProgramWay]:
+        """Our edits in the mode of the fastest of ``plain``, where that is not the default one."""
+        best = self.measured.best(plain)
+        if best is None or best.regional or best.mode in (None, "default"):
+            return []
+        names = (composing.OPTIMIZER, composing.KERNELS)
+        found = [self.variants[name] for name in names if name in self.variants]
+        return [way for variant in found for way in self._compiled(variant, best.mode)]
 
     def _is_right(self, way: ProgramWay) -> bool:
         if way.name not in self.agreements:

@@ -28,9 +28,10 @@ COMPILED = (
 """What a user can have without us."""
 SLOWEST = COMPILED[-1]
 """It takes minutes to its first step."""
-FIRST, LATER, AGAIN, LAST = range(1), range(1, 4), range(4, 5), range(5, 8)
-"""Rounds before targets are looked at, and after; the one of edits that the first would drop; and
-those beside the way that is timed last."""
+FIRST, LATER, AGAIN, LAST, EARLY = range(1), range(1, 4), range(4, 5), range(5, 8), range(8, 9)
+"""The first round of each way, and those of what has a chance; the one of edits that the first
+would drop; those beside the way that is timed last; and the first of edits of targets, beside the
+fastest until then."""
 HOPELESS = 1.15
 """Times as fast as our edits is the fastest way, in each of two rounds: they are not run again."""
 FAR_BEHIND = 1.5

@@ -7,13 +7,13 @@ measured.
 file of the
    workspace is used again, and what was judged lies in the cache: an interrupted run goes on.
 2. One step is profiled, which says what of its device time belongs to which target. 3. The program
-as it is, torch.compile, and what needs no target (whole.py) are timed once: a gain that is there
-   at once is told at once.
+as it is, and what needs neither a target nor a compiler (whole.py), are timed once.
 4. Targets are optimized where they live, those with the most of the step first; on a GPU several at
    a time, because most of their time is compiling on the processor.
 5. What was verified is composed, across files, in a copy of the workspace. It must compute what the
    program did; edits with which it does not are left out, the last composed first.
-6. All ways run in fresh processes, side by side (measuring.py), torch.compile's slowest mode last.
+6. All ways run in fresh processes, side by side (measuring.py), torch.compile and its modes among
+   them, its slowest last.
 
 All of it ends within a time (timetable.py): what was not reached then is said, and what was done
 is kept, so that the same command goes on.

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -32,8 +32,9 @@ from kernel_lsp.workloads.running import START
 LOG_BYTES = 4000
 MAX_BYTES = 64 * 2**20
 """Of what a run says of its steps."""
-POLL_S = 0.2
-"""Between looks whether the user has cancelled."""
+POLL_S = 0.05
+"""Between looks whether the user has cancelled, or its steps have begun: a fraction of those that
+are left out at the beginning."""
 WARM_UP = 0.3
 """Share of the steps, at the beginning, that do not count; at least two."""
 
@@ -175,12 +176,14 @@ class StartedRun:
         self._stack = contextlib.ExitStack()
         place = self._stack.enter_context(scratch.folder("steps"))
         self._out, self._go = place / "steps.json", place / "go"
+        self._pause, self._steady = place / "pause", place / "steady"
         given = {
             "out": str(self._out), "roots": clock.roots, "clock": clock.kind,
             "optimizer": clock.optimizer, "marked": clock.marked,
             "region": clock.region if way.regional
             else None, "mode": way.mode, "count": steps, "begun": time.time(),
             "served": _write_sources(served or {}, place), "go": str(self._go) if held else None,
+            "pause": str(self._pause), "steady": str(self._steady),
             "sources": str(sources.__file__), **more,
         }  # fmt: skip
         try:
@@ -191,12 +194,21 @@ class StartedRun:
             self._stack.close()
             raise
 
-    def finish(self, timeout_s: float) -> StepRun:
-        """What it has shown, after at most so many seconds from now."""
+    def finish(self, timeout_s: float, beside: Sequence[StartedRun] = ()) -> StepRun:
+        """What it has shown, after at most so many seconds from now. ``beside``: held runs, which
+        import nothing while its steps are timed."""
+
+        def look() -> None:
+            if self._steady.exists():
+                for other in beside:
+                    other._pause.touch()
+
         try:
             self._go.touch()
-            status = _wait(self._process, timeout_s)
+            status = _wait(self._process, timeout_s, look)
             self._end_process()
+            for other in beside:
+                other._pause.unlink(missing_ok=True)
             said = _last_of(self._log)
             try:
                 data = foreign.json_value(foreign.read_bytes(self._out, most=MAX_BYTES))
@@ -283,13 +295,17 @@ def _last_of(log: IO[bytes]) -> str:
     return log.read(LOG_BYTES).decode(errors="replace")
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """Exit status; None: out of time. A task that was cancelled meanwhile (Ctrl-C) ends here and
-    not after minutes, when it awaits something again. Raises CancelledError."""
+def _wait(
+    process: subprocess.Popen[bytes], timeout_s: float, look: Callable[[], None]
+) -> int | None:
+    """Exit status; None: out of time. ``look`` is called now and then. A task that was cancelled
+    meanwhile (Ctrl-C) ends here and not after minutes, when it awaits something again. Raises
+    CancelledError."""
     end = time.monotonic() + timeout_s
     while (left := end - time.monotonic()) > 0:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(min(left, POLL_S))
+        look()
         with contextlib.suppress(RuntimeError):  # no loop is running
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -202,3 +202,32 @@ def test_an_environment_that_links_into_the_folder_needs_consent(tmp_path: Path)
     (tmp_path / "venv").symlink_to(folder / "packages")
     found = interpreter.find(folder, None, {"VIRTUAL_ENV": str(tmp_path / "venv")})
     assert interpreter.needs_consent(found, folder)
+
+
+CANCELLED_PROBE = """
+import asyncio, gc, sys
+from kernel_lsp import interpreter
+
+async def cancelled():
+    asking = asyncio.create_task(interpreter.probe(sys.argv[1]))
+    await asyncio.sleep(3.0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+
+asyncio.run(cancelled())
+gc.collect()
+"""
+
+
+def test_an_interpreter_that_is_asked_no_longer_leaves_no_open_pipe(tmp_path: Path) -> None:
+    """Its process has a child that holds them: words of a closed loop came at the end."""
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nsleep 300 & wait\n")
+    slow.chmod(0o755)
+    ended = subprocess.run(
+        [sys.executable, "-c", CANCELLED_PROBE, str(slow)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0 and "closed" not in ended.stderr

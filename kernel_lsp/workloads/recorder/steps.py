@@ -46,6 +46,8 @@ def begin(settings: str) -> None:
             {path: Path(text).read_text(encoding="utf-8") for path, text in served.items()}
         )
     steps = Steps(given)
+    if steps.turn is not None:
+        sys.meta_path.insert(0, steps.turn)
     imports.after("torch", steps.saw_torch)
     imports.after("numpy", lambda numpy: numpy.random.seed(SEED))
     random.seed(SEED)
@@ -64,7 +66,8 @@ class Steps:
         (a number: other random draws from the first call on), undrawn (dropout drops nothing),
         edited ([[module, class] …]), profiled (the same, whose calls are told apart in the last
         step), served (path of an installed file -> a file with its edited text), sources (what
-        serves them) and go (a file until which it waits before it computes: holding.py).
+        serves them), go and pause (files by which it waits for its turn: holding.py) and steady (a
+        file that it makes when its first step has ended).
         """
         self.given = given
         self.torch: Any = None
@@ -83,7 +86,8 @@ class Steps:
         """What the loader loads whose batches are steps."""
         self._tokens = tokens.TokenCounter(torch=None)
         self._draws = drawing.DrawWatch(torch=None)
-        self._hold: holding.Hold | None = None
+        go = given.get("go")
+        self.turn = holding.RunTurn(go, given["pause"]) if go else None
         self._is_digested = False
         """The step that goes on has left a digest."""
         self._prepared: set[int] = set()
@@ -100,8 +104,8 @@ class Steps:
         """Begins to watch; called when torch has been imported, before the program uses it."""
         self.torch = torch
         self._tokens, self._draws = tokens.TokenCounter(torch), drawing.DrawWatch(torch)
-        if go := self.given.get("go"):
-            self._hold = holding.Hold(torch, go)
+        if self.turn is not None:
+            holding.Hold(torch, self.turn)
         torch.manual_seed(SEED)
         if self.given.get("undrawn"):
             drawing.leave_out(torch)
@@ -261,9 +265,7 @@ class Steps:
             if self._cuda:
                 self.torch.cuda.synchronize()
             self.first_s = time.time() - self.given["begun"] - self._waited_s
-            self._stop_waiting()
-            if self.given.get("check"):
-                self._count_fast_paths()
+            self._end_first()
         self.ends.append((time.perf_counter(), event))
         if len(self.ends) >= count:
             self.write()
@@ -275,10 +277,18 @@ class Steps:
             if len(self.ends) == count - 1:
                 self._profile.begin()
 
+    def _end_first(self) -> None:
+        """What is done once, when the first step has ended."""
+        self._stop_waiting()
+        if steady := self.given.get("steady"):
+            Path(steady).touch()
+        if self.given.get("check"):
+            self._count_fast_paths()
+
     @property
     def _waited_s(self) -> float:
         """For its turn."""
-        return self._hold.waited_s if self._hold is not None else 0.0
+        return self.turn.waited_s if self.turn is not None else 0.0
 
     def _digest(self, tensors: list[Any]) -> None:
         """Of each tensor its norm and its products with random signs, which are the same in every

@@ -16,7 +16,7 @@ import pytest
 from search_helpers import candidate, proposal, verdict
 
 from kernel_lsp.programs import bench as benches
-from kernel_lsp.programs import measuring, optimizing
+from kernel_lsp.programs import composing, measuring, optimizing
 from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
 from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, SLOWEST, MeasuredWays, RunSchedule
@@ -39,7 +39,7 @@ def test_the_next_run_takes_what_the_last_of_its_way_or_of_its_kind_took() -> No
     table.saw(AS_IS, 8.0)
     assert table.estimate_s(FAST) == 32.0, "what compiles takes longer"
     table.saw(FAST, 30.0)
-    assert table.estimate_s(FAST) == 30.0
+    assert table.estimate_s(FAST) == 18.0, "its next run finds a cache"
     table.saw(FAST, 14.0)
     assert table.estimate_s(FAST) == 14.0, "its cache is warm"
     assert table.estimate_s(replace(FAST, name="other")) == 30.0
@@ -156,6 +156,33 @@ def test_what_a_held_run_waited_is_not_its_first_step_s(tmp_path: Path) -> None:
     assert run.first_s is not None and run.first_s < took - 4.0
 
 
+@pytest.mark.torch
+def test_nothing_is_imported_beside_steps_whose_times_count(tmp_path: Path) -> None:
+    root, said = tmp_path / "work", tmp_path / "said"
+    root.mkdir()
+    (root / "train.py").write_text(SCRIPT)
+    asked = list[str]()
+
+    class Other:
+        class _pause:
+            touch = staticmethod(lambda: asked.append("waits"))
+            unlink = staticmethod(lambda missing_ok: asked.append("goes on"))
+
+    others: Any = [Other()]
+    with Mirror.of(root, {}) as mirror:
+        begun = StartedRun(mirror, [sys.executable, "train.py", str(said)], root, AS_IS, CLOCK,
+                           steps=4, held=True)  # fmt: skip
+        begun._pause.touch()
+        time.sleep(8.0)
+        assert not said.exists(), "it has not even imported torch"
+        begun._pause.unlink()
+        slow = SCRIPT.replace("while True:\n", "while True:\n    time.sleep(0.3)\n")
+        (mirror.copy / "train.py").write_text(slow)
+        run = begun.finish(100.0, others)
+    assert run.failed is None and run.first_s is not None
+    assert asked[0] == "waits" and asked[-1] == "goes on" and asked.count("goes on") == 1
+
+
 def _bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within_s: float) -> ProgramBench:
     recorded = ProgramRecording(
         folder=tmp_path, program="p", root=str(tmp_path), command=("p",), created="now",
@@ -190,6 +217,26 @@ def test_the_slowest_mode_is_timed_when_there_is_time(
     assert is_timed or "4 min" in said[0]
 
 
+def test_targets_come_before_compilers_and_are_timed_before_their_other_modes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _bench(tmp_path, monkeypatch, 1e6)
+    made.time_first()
+    started: list[str] = made.started  # type: ignore[attr-defined]
+    assert started == [AS_IS.name]
+    ours = ProgramWay(name="our kernels", variant=composing.KERNELS)
+    made.variants[composing.KERNELS] = ProgramVariant(name=composing.KERNELS, texts={}, before={})
+    monkeypatch.setattr(made, "_composed", lambda *_: [ours])
+    monkeypatch.setattr(made, "_is_right", lambda way: True)
+    made.time_later([])
+    modes = [COMPILED[0].name, "our kernels", COMPILED[2].name, SLOWEST.name]
+    places = [started.index(name) for name in modes]
+    assert places == sorted(places), started
+    rounds = {way.name: sorted(runs) for way, runs in made.measured.runs.items()}
+    assert rounds["our kernels"][:3] == [1, 2, 3], "and in a round of its own before these"
+    assert rounds["our kernels"][-1] == 8 and 8 in rounds[AS_IS.name]
+
+
 def test_runs_whose_times_do_not_count_go_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +248,7 @@ def test_runs_whose_times_do_not_count_go_side_by_side(
                 going[0] += 1
                 most[0] = max(most[0], going[0])
 
-        def finish(self, timeout_s: float) -> StepRun:
+        def finish(self, timeout_s: float, beside: Any) -> StepRun:
             going[0] -= 1
             return StepRun(way=AS_IS, digests=([[1.0, 1.0]],) * 4)
 
