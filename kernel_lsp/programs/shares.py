@@ -19,6 +19,8 @@ MIN_ROOT = 0.02
 AT_BEST = 0.7
 """Of the time of a vendor's products on tensor cores, that which remains in the best case: they run
 at 0.7 of the device's peak or more, but for small ones."""
+ALIKE = 0.8
+"""Of the largest block's share, from which another one holds about as much."""
 MIN_BUSY = 0.95
 """Share of the step in which a device computes that does not wait for the host."""
 
@@ -124,12 +126,15 @@ class Shares:
         return [name for share, name in sorted(found, reverse=True) if share >= MIN_ROOT]
 
     def repeated(self, root: ShareName, modules: Collection[ShareName]) -> ShareName | None:
-        """The module within the root that is called several times a step and holds the most
-        time."""
+        """The module within the root that is called several times a step and holds the most time;
+        of those that hold about as much the one that is called most often: a layer, and not the
+        model that is called with two batches."""
         mine = self._calls(root)
         inside = {name for row in self.rows if root in row.ranges for name in row.ranges} - {root}
         blocks = [name for name in inside.intersection(modules) if self._calls(name) >= 2 * mine]
-        return max(blocks, key=self.of_target, default=None)
+        most = max(map(self.of_target, blocks), default=0.0)
+        large = [name for name in blocks if self.of_target(name) >= ALIKE * most]
+        return max(large, key=lambda name: (self._calls(name), self.of_target(name)), default=None)
 
     def is_within(self, name: ShareName, outer: ShareName) -> bool:
         """Whether all of its calls are made by the other's."""

@@ -85,6 +85,17 @@ def test_roots_are_what_the_program_calls_itself_and_blocks_what_they_repeat() -
     assert found.alone(MODEL, [MODEL, NORM]) == pytest.approx(0.6), "a block that is not opened"
 
 
+def test_a_layer_is_the_repeated_block_and_not_a_model_that_is_called_twice() -> None:
+    rows = [row(30.0, LOSS), row(40.0, LOSS, MODEL), row(900.0, LOSS, MODEL, BLOCK)]
+    rows.append(row(300.0, LOSS, MODEL, BLOCK, NORM))
+    calls = {(LOSS,): 1, (LOSS, MODEL): 2, (LOSS, MODEL, BLOCK): 24, (LOSS, MODEL, BLOCK, NORM): 48}
+    counted = [{"ranges": [list(one) for one in ranges], "calls": n} for ranges, n in calls.items()]
+    profile = {"device": "cuda", "total_us": 1270.0, "rows": rows, "calls": counted}
+    found = Shares.of(profile, step_ms=1.3)
+    assert found.repeated(LOSS, [MODEL, BLOCK, NORM]) == BLOCK
+    assert found.repeated(LOSS, [MODEL, NORM]) == MODEL, "norms hold a quarter of it"
+
+
 def test_nothing_is_shared_out_of_a_step_without_time() -> None:
     empty = Shares.of({"device": "cpu", "total_us": 0.0, "rows": [], "calls": []}, step_ms=None)
     assert empty.of_target(MODEL) == 0.0 and empty.roots() == [] and empty.busy is None
