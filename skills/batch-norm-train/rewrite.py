@@ -1,17 +1,14 @@
-"""Batch norm in train mode and the pointwise work behind it, in two passes."""
+"""Batch norm in train mode and the pointwise work behind it, in two passes or channel by channel."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernel_lsp.rewrite.codegen.normalization import batch_norm
 from kernel_lsp.rewrite.codegen.normalization.batch_norm import matches as match
 from kernel_lsp.rewrite.codegen.normalization.batch_norm import rewrite as apply
-from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, parameters_of, proof
 
 __all__ = ["apply", "match", "parameters", "preconditions"]
 
-parameters: dict[str, list[Any]] = batch_norm.PARAMETERS
+parameters = parameters_of
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:

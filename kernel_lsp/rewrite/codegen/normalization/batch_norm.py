@@ -20,7 +20,12 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.core import cost, launching, source
 from kernel_lsp.rewrite.codegen.core.lower import is_identity
-from kernel_lsp.rewrite.codegen.normalization import batch_norm_backward, batch_norm_rows
+from kernel_lsp.rewrite.codegen.core.ops import helpers_for
+from kernel_lsp.rewrite.codegen.normalization import (
+    batch_norm_backward,
+    batch_norm_channels,
+    batch_norm_rows,
+)
 from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNormRegion, parts_of
 from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.codegen.reduction import channels
@@ -55,10 +60,18 @@ def matches(graph: Graph) -> list[Match]:
                 benefit=_benefit(graph, parts),
                 plain=False,
                 differentiable=True,
-                data={"norm": node.name},
+                data={"norm": node.name, "parameters": _parameters(parts)},
             )
         )
     return found
+
+
+def _parameters(parts: BatchNormRegion) -> dict[str, list[Any]]:
+    """``whole_channels``: a program has one (batch_norm_channels.py)."""
+    if not batch_norm_channels.is_covered(parts):
+        return PARAMETERS
+    whole = batch_norm_channels.is_preferred(parts)
+    return {**PARAMETERS, "whole_channels": [whole, not whole]}
 
 
 def _benefit(graph: Graph, parts: BatchNormRegion) -> float:
@@ -122,13 +135,17 @@ def _generate(graph: Graph, parts: BatchNormRegion, choice: dict[str, Any]) -> G
     summary = f"{name.replace('_', ' ').capitalize()} in one pass over given statistics."
     forward = batch_norm_rows.emit(parts.layout, region, choice, summary)
     momentum = float(argument(norm, "momentum")) if running else None
-    statistics = channels.statistics(
-        parts.layout, f"{name}_statistics", parts.x, float(argument(norm, "eps")), momentum
-    )
-    pieces = [statistics, forward.definitions]
+    eps, whole = float(argument(norm, "eps")), bool(choice.get("whole_channels"))
+    if whole:
+        pieces = [batch_norm_channels.forward(parts, name, eps, momentum, choice)]
+    else:
+        statistics = channels.statistics(parts.layout, f"{name}_statistics", parts.x, eps, momentum)
+        pieces = [statistics, forward.definitions]
     if graph.gradients:
-        pieces += batch_norm_backward.pieces(graph, parts, name)
-    pieces.append(_launcher(graph, parts, name))
+        pieces += batch_norm_backward.pieces(graph, parts, name, choice)
+    pieces.append(_launcher(graph, parts, name, whole=whole))
+    if whole:
+        pieces = [*helpers_for("\n".join(pieces)), *pieces]
     return replace(
         forward,
         name=name,
@@ -139,10 +156,12 @@ def _generate(graph: Graph, parts: BatchNormRegion, choice: dict[str, Any]) -> G
     )
 
 
-def _launcher(graph: Graph, parts: BatchNormRegion, name: str) -> str:
+def _launcher(graph: Graph, parts: BatchNormRegion, name: str, *, whole: bool) -> str:
     given = [operand.name for operand, _ in parts.given]
     running = ["running_mean", "running_var"] if _running(parts.norm) else []
     every = ", ".join(o.name for o in parts.lowered.region.operands)
+    if whole:
+        return _launcher_of_channels(graph, parts, name, every)
     last = f"_{source.title(name)}.apply({every})" if graph.gradients else f"{name}_apply({every})"
     x = f"{parts.x.name}.detach()" if graph.gradients else parts.x.name
     return "\n".join(
@@ -154,3 +173,22 @@ def _launcher(graph: Graph, parts: BatchNormRegion, name: str) -> str:
             "",
         ]
     ).replace("mean, rstd =", f"{parts.mean.name}, {parts.rstd.name} =")
+
+
+def _launcher_of_channels(graph: Graph, parts: BatchNormRegion, name: str, every: str) -> str:
+    given = [operand.name for operand, _ in parts.given]
+    running = ["running_mean", "running_var"] if _running(parts.norm) else []
+    outputs = ", ".join(output.name for output in parts.lowered.region.outputs)
+    statistics = f"{parts.mean.name}, {parts.rstd.name}"
+    # The Function is only told what was made: running statistics move outside of it.
+    last = f"_{source.title(name)}.apply({every}, [{outputs}])" if graph.gradients else outputs
+    arguments = ", ".join([*given, *running])
+    return "\n".join(
+        [
+            f"def {name}({arguments}):",
+            f'    """{name.replace("_", " ").capitalize()}: a program for each channel."""',
+            f"    {outputs}, {statistics} = {name}_normalize({arguments})",
+            f"    return {last}",
+            "",
+        ]
+    )

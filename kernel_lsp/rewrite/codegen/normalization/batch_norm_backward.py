@@ -3,7 +3,7 @@ at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from kernel_lsp.rewrite.codegen.core.ir import (
     load,
     topological,
 )
-from kernel_lsp.rewrite.codegen.normalization import batch_norm_rows
+from kernel_lsp.rewrite.codegen.normalization import batch_norm_channels, batch_norm_rows
 from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNormRegion
 from kernel_lsp.rewrite.codegen.reduction import channels
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -174,21 +174,49 @@ def _substitute(roots: Sequence[Value], new: dict[Value, Value]) -> list[Value]:
     return [made[root] for root in roots]
 
 
-def pieces(graph: Graph, parts: BatchNormRegion, name: str) -> list[str]:
+def pieces(graph: Graph, parts: BatchNormRegion, name: str, choice: Mapping[str, Any]) -> list[str]:
     """Source of the backward's kernels, of eager's twin, and of the Function that has them."""
     planned = _plan_backward(graph, parts)
     if planned is None:
         raise RewriteError(f"{name} has no backward", "keep the original path while training")
+    region = replace(planned.region, name=f"{name}_backward")
+    if choice.get("whole_channels"):
+        kernel, given = batch_norm_channels.backward(parts, region, planned.sums, choice)
+        call = _call_of_channels(region, given)
+        return [kernel, _eager(parts, name), _function(parts, planned, name, call, made=True)]
     needed = _operands(planned.sums)
     sums = channels.sums(parts.layout, f"{name}_sums", planned.sums, needed)
-    region = replace(planned.region, name=f"{name}_backward")
     blocks = {"BLOCK_SIZE": 1024, "num_warps": 4}
     last = batch_norm_rows.emit(parts.layout, region, blocks, f"Gradients of {name}.")
     return [
         sums,
         last.definitions,
         _eager(parts, name),
-        _function(parts, planned, name, needed, region),
+        _function(parts, planned, name, _call(name, needed, region), made=False),
+    ]
+
+
+PAD = " " * 8
+
+
+def _call(name: str, needed: Sequence[Operand], region: Region) -> list[str]:
+    """The backward's lines that launch the sums and what needs them."""
+    stored = ", ".join(output.name for output in region.outputs)
+    return [
+        source.wrap_items(
+            f"sum_grad, sum_grad_normed = {name}_sums(", [o.name for o in needed], ")", PAD
+        ),
+        source.wrap_items(
+            f"{stored} = {region.name}(", [o.name for o in region.operands], ")", PAD
+        ),
+    ]
+
+
+def _call_of_channels(region: Region, given: Sequence[Operand]) -> list[str]:
+    stored = ", ".join([*(output.name for output in region.outputs), "sums"])
+    return [
+        source.wrap_items(f"{stored} = {region.name}(", [o.name for o in given], ")", PAD),
+        f"{PAD}sum_grad, sum_grad_normed = sums",
     ]
 
 
@@ -219,13 +247,14 @@ def _eager(parts: BatchNormRegion, name: str) -> str:
 
 
 def _function(
-    parts: BatchNormRegion, planned: Planned, name: str, needed: list[Operand], region: Region
+    parts: BatchNormRegion, planned: Planned, name: str, call: Sequence[str], *, made: bool
 ) -> str:
+    """Source of the Function. ``made``: the forward is given its outputs, in a list."""
     arguments = ", ".join(operand.name for operand in parts.lowered.region.operands)
     incoming = ", ".join(seed.name for seed in planned.seeds)
-    pad = " " * 8
-    stored = ", ".join(output.name for output in region.outputs)
     results = [planned.finish.get(operand, "None") for operand in parts.lowered.region.operands]
+    several = len(parts.lowered.region.outputs) > 1
+    given = "tuple(made)" if several else "made[0]"
     lines = [
         f"class _{source.title(name)}(torch.autograd.Function):",
         f'    """{name.replace("_", " ").capitalize()}, given the statistics of the batch.',
@@ -236,9 +265,9 @@ def _function(
         '    """',
         "",
         "    @staticmethod",
-        f"    def forward(ctx, {arguments}):",
+        f"    def forward(ctx, {arguments}{', made' if made else ''}):",
         f"        ctx.save_for_backward({arguments})",
-        f"        return {name}_apply({arguments})",
+        f"        return {given if made else f'{name}_apply({arguments})'}",
         "",
         "    @staticmethod",
         f"    def backward(ctx, {incoming}):",
@@ -246,13 +275,8 @@ def _function(
         "its own",
         f"            return differentiate_again(ctx, {name}_eager, {incoming})",
         f"        {arguments} = ctx.saved_tensors",
-        source.wrap_items(
-            f"sum_grad, sum_grad_normed = {name}_sums(", [o.name for o in needed], ")", pad
-        ),
-        source.wrap_items(
-            f"{stored} = {region.name}(", [o.name for o in region.operands], ")", pad
-        ),
-        *backward.return_lines(results),
+        *call,
+        *backward.return_lines([*results, "None"] if made else results),
         "",
     ]
     return "\n".join([backward.AGAIN, "", *lines])

@@ -35,6 +35,9 @@ ROWS, COLUMNS = 16, 64
 operands by channel were then read in each turn of the loop, too."""
 
 
+VERSIONS = "    torch.autograd.graph.increment_version((running_mean, running_var))"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelLayout:
     """Which dimension of the region is the channel's, and how programs are cut."""
@@ -66,12 +69,16 @@ class ChannelLayout:
             return accumulate.VECTOR
         return accumulate.ReductionAxis(shape="[BLOCK_ROWS, BLOCK_SIZE]", index=0)
 
+    def where(self, operand: Operand) -> str:
+        """Where in its memory the operand's element lies; empty for a single element."""
+        names = ("outer", "channel", "inner") if self.is_inner else ("rows", "channel")
+        spaces = [IndexSpace(variable=name, axes=(axis,)) for axis, name in enumerate(names)]
+        return offset(operand, self.region.dims, spaces)
+
     def load(self, operand: Operand) -> str:
         """The text that loads a block of the operand, masked where a block can reach over the
         end."""
-        names = ("outer", "channel", "inner") if self.is_inner else ("rows", "channel")
-        spaces = [IndexSpace(variable=name, axes=(axis,)) for axis, name in enumerate(names)]
-        where = offset(operand, self.region.dims, spaces)
+        where = self.where(operand)
         if operand.axes == (self.channel,):
             mask = "" if self.is_inner else f", mask=channel < {self.size}"
         else:
@@ -99,10 +106,11 @@ class ChannelLayout:
             body.add("channel = tl.program_id(0)")
         else:
             body.add("channel = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)[None, :]")
-        body.need(*self._by_channel(values))
+        body.need(*self.by_channel(values))
 
-    def _by_channel(self, values: Sequence[Value]) -> list[Value]:
-        """Those that depend on operands by channel alone, and on one of them."""
+    def by_channel(self, values: Sequence[Value]) -> list[Value]:
+        """Those of them, and of what they are made of, that depend on operands by channel alone,
+        and on one of them."""
         found: dict[Value, bool] = {}  # and whether it depends on one
         for value in topological(values):
             parts = [found.get(arg) for arg in value.values]
@@ -113,13 +121,14 @@ class ChannelLayout:
                 found[value] = any(parts)
         return [value for value, depends in found.items() if depends]
 
-    def loop(self, body: Body) -> Body:
-        """The loop over a chunk, with indices and mask."""
+    def loop(self, body: Body, *, whole: bool = False) -> Body:
+        """The loop over a chunk, or over the ``whole`` of a channel, with indices and mask."""
         outer, inner = self.region.dims[0].name, self.region.dims[-1].name
         if self.is_inner:
-            body.add(
-                f"for start in range(chunk * BLOCK_SIZE, {outer} * {inner}, n_chunks * BLOCK_SIZE):"
-            )
+            begin, step = ("0", "BLOCK_SIZE") if whole else (
+                "chunk * BLOCK_SIZE", "n_chunks * BLOCK_SIZE",
+            )  # fmt: skip
+            body.add(f"for start in range({begin}, {outer} * {inner}, {step}):")
             block = body.inner()
             block.add("offs = start + tl.arange(0, BLOCK_SIZE)")
             block.add(f"mask = offs < {outer} * {inner}  # the last block is not full")
@@ -280,28 +289,42 @@ def _merge_kernel(name: str, eps: float, momentum: float | None) -> str:
         f"    tl.store(rstd_ptr + channel, 1.0 / tl.sqrt(m2 / n_elements + {eps!r}))",
     ]
     if momentum is not None:
-        lines += [
-            "    running_mean = tl.load(running_mean_ptr + channel).to(tl.float32)",
-            "    running_var = tl.load(running_var_ptr + channel).to(tl.float32)",
-            f"    new_mean = {momentum!r} * mean + {1.0 - momentum!r} * running_mean",
-            "    unbiased = m2 / (n_elements - 1)",
-            f"    new_var = {momentum!r} * unbiased + {1.0 - momentum!r} * running_var",
-            "    tl.store(running_mean_ptr + channel, new_mean)",
-            "    tl.store(running_var_ptr + channel, new_var)",
-        ]
+        lines += running_lines("mean", "n_elements", momentum)
     doc = "Each program merges the chunks of one channel."
     return source.kernel_text(f"_{name}_kernel", header, doc, lines)
+
+
+def running_lines(mean: str, count: str, momentum: float) -> list[str]:
+    """The kernel's lines that bring the running statistics of ``channel`` up to date, from ``mean``,
+    ``m2`` and the ``count`` of elements."""
+    return [
+        "    running_mean = tl.load(running_mean_ptr + channel).to(tl.float32)",
+        "    running_var = tl.load(running_var_ptr + channel).to(tl.float32)",
+        f"    new_mean = {momentum!r} * {mean} + {1.0 - momentum!r} * running_mean",
+        f"    unbiased = m2 / ({count} - 1)",
+        f"    new_var = {momentum!r} * unbiased + {1.0 - momentum!r} * running_var",
+        "    tl.store(running_mean_ptr + channel, new_mean)",
+        "    tl.store(running_var_ptr + channel, new_var)",
+    ]
+
+
+def too_few_lines(layout: ChannelLayout, x: str) -> list[str]:
+    """The launcher's lines that count the elements of a channel and refuse as eager does."""
+    return [
+        f"    n_elements = {layout.length}",
+        "    if n_elements < 2:",
+        "        raise ValueError(",
+        '            f"Expected more than 1 value per channel when training, "',
+        f'            f"got input size {{{x}.shape}}"',
+        "        )",
+    ]
 
 
 def _statistics_launcher(
     layout: ChannelLayout, name: str, x: Operand, momentum: float | None
 ) -> str:
     running = ["running_mean", "running_var"] if momentum is not None else []
-    bumped = (
-        ["    torch.autograd.graph.increment_version((running_mean, running_var))"]
-        if running
-        else []
-    )
+    bumped = [VERSIONS] if running else []
     arguments = ["partial", "mean", "rstd", *running, layout.size, "n_chunks", "n_elements"]
     return "\n".join(
         [
@@ -309,12 +332,7 @@ def _statistics_launcher(
             f'    """Mean and 1 / sqrt(var + eps) by channel, float32 ({layout.size},)."""',
             f"    {x.name} = {x.name}.contiguous()",
             *source.size_lines(layout.region, [dim.name for dim in layout.region.dims]),
-            f"    n_elements = {layout.length}",
-            "    if n_elements < 2:",
-            "        raise ValueError(",
-            '            f"Expected more than 1 value per channel when training, "',
-            f'            f"got input size {{{x.name}.shape}}"',
-            "        )",
+            *too_few_lines(layout, x.name),
             f"    {layout.count_chunks}",
             f"    mean = torch.empty({layout.size}, dtype=torch.float32, device={x.name}.device)",
             "    rstd, partial = torch.empty_like(mean), mean.new_empty((3, *mean.shape, "

@@ -9,6 +9,8 @@ from training_helpers import agrees, rewritten, session
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+from kernel_lsp.rewrite.codegen.normalization import batch_norm_channels  # noqa: E402
+
 SKILL = "batch-norm-train"
 IMAGE = "torch.randn(3, 5, 4, 6, requires_grad=True)"
 CASES = {
@@ -143,3 +145,47 @@ def test_batch_norm_alone_is_worth_two_passes_where_it_is_large() -> None:
     given = "torch.randn(64, 64, 56, 56, requires_grad=True)"
     source = program("self.n(x)", given, arguments="x", init="self.n = nn.BatchNorm2d(64)")
     assert len(sites(source, SKILL)) == 1
+
+
+IN_RUNS = {name: case for name, case in CASES.items() if name != "features"} | {
+    "several blocks": (
+        "torch.relu(self.n(x) + x)",
+        "torch.randn(8, 3, 15, 15, requires_grad=True)",
+        "nn.BatchNorm2d(3)",
+    ),
+    "a large mean": (
+        "torch.relu(self.n(x))",
+        "(torch.randn(40, 3, 90) + 1e4).requires_grad_()",
+        "nn.BatchNorm1d(3)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_RUNS)
+def test_a_program_for_each_channel_computes_the_same(
+    trainer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(batch_norm_channels, "is_preferred", lambda parts: True)
+    expression, inputs, layer = IN_RUNS[name]
+    source = program(expression, inputs, arguments="x", init=f"self.n = {layer}")
+    text = agrees(trainer, source, SKILL)
+    assert "_normalize_kernel[" in text and "_sums_kernel[" not in text
+
+
+def test_gradients_of_gradients_are_eager_s_where_a_program_has_a_channel(
+    trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_norm_channels, "is_preferred", lambda parts: True)
+    source = program("F.silu(self.n(x))", IMAGE, arguments="x", init="self.n = nn.BatchNorm2d(5)")
+    agrees(trainer, source, SKILL, twice=True)
+
+
+def test_many_small_channels_get_a_program_each() -> None:
+    for inputs, layer, whole in (
+        ("torch.randn(16, 512, 7, 7, requires_grad=True)", "nn.BatchNorm2d(512)", [True, False]),
+        ("torch.randn(16, 64, 56, 56, requires_grad=True)", "nn.BatchNorm2d(64)", [False, True]),
+        ("torch.randn(512, 512, requires_grad=True)", "nn.BatchNorm1d(512)", None),
+    ):
+        source = program("torch.relu(self.n(x))", inputs, arguments="x", init=f"self.n = {layer}")
+        (site,) = session(source, SKILL).capture().sites
+        assert site.parameters.get("whole_channels") == whole
