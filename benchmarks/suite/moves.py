@@ -4,7 +4,7 @@ write it, forward and backward.
 `python -m benchmarks.suite FOLDER --moves` writes the files, and
 `python -m benchmarks.training_times FOLDER --out FILE` times them. Three of four are in half
 precision; families take turns, so that the beginning of a run is a fair sample. Not covered:
-several devices, sums at the end of a difference (training.py has losses)."""
+several devices."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ FORMS: dict[str, Sequence[MoveForm]] = {
         ("absolute", "(x[..., 1:, :] - x[..., :-1, :]).abs()", X, IMAGES),
         ("token_shift", "x + (F.pad(x, (0, 0, 1, -1)) - x) * self.weight", X, TOKENS),
         ("squares", "(x[:, :, 1:] - x[:, :, :-1]) ** 2", X, LENGTHS),
+    ],
+    "variation": [
+        ("total", "(x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., 1:] - x[..., :-1]).abs().mean()",
+         X, IMAGES),
+        ("smoothness", "((x[:, 1:] - x[:, :-1]) ** 2).mean()", X, TOKENS),
+        ("next_step", "((x[:, 1:] - y[:, :-1]) ** 2).sum()", XY, TOKENS),
     ],
     "roll_pad": [
         ("shifted_windows",
