@@ -86,7 +86,8 @@ class Consents:
     def may_ask(
         self, folder: Path | str, *, path: Path | str | None = None, again: bool = False
     ) -> bool:
-        """``again``: although there is an answer."""
+        """Whether the user may be asked about the folder now. ``again``: although there is an
+        answer."""
         if not again and self.answer(folder, path=path) is not None:
             return False
         return int(self._entry(folder).get("attempts", 0)) < MAX_ATTEMPTS
@@ -104,9 +105,9 @@ class Consents:
         promise: frozenset[str] = frozenset(),
         accepted: frozenset[str] = frozenset(),
     ) -> None:
-        """``promise``: layers that the answer rests on. ``accepted``: what stays open here, which
-        its user was told. Raises ConfigError when it could not be stored; it then holds for this
-        session."""
+        """Keeps the user's answer for the folder. ``promise``: layers that the answer rests on.
+        ``accepted``: what stays open here, which its user was told. Raises ConfigError when it
+        could not be stored; it then holds for this session."""
         entry = {
             "answer": answer.value,
             "time": int(time.time()),

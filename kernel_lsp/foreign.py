@@ -69,7 +69,8 @@ def read_text(path: Path, *, most: int, within: Path | None = None) -> str:
 
 
 def toml(text: str) -> dict[str, Any]:
-    """Raises ValueError, whatever is wrong, with the line where that is known."""
+    """The table that the text holds. Raises ValueError, whatever is wrong, with the line where that
+    is known."""
     import tomllib  # children of ours import this module for files.py alone
 
     _check_shape(text)
@@ -80,7 +81,7 @@ def toml(text: str) -> dict[str, Any]:
 
 
 def json_value(content: str | bytes) -> Any:
-    """Raises ValueError, whatever is wrong."""
+    """The value that the text holds. Raises ValueError, whatever is wrong."""
     try:
         return json.loads(content)
     except RecursionError:

@@ -84,7 +84,7 @@ def read_membership(data_dir: Path) -> Membership | None:
 
 
 def write_membership(data_dir: Path, membership: Membership) -> None:
-    """Raises TeamError."""
+    """Writes of which team this user is a member. Raises TeamError."""
     content = {
         "schema": SCHEMA,
         "address": membership.address,
@@ -124,7 +124,7 @@ def read_state(data_dir: Path) -> SyncedState:
 
 
 def write_state(data_dir: Path, state: SyncedState) -> None:
-    """Raises TeamError."""
+    """Writes what was last brought from the team. Raises TeamError."""
     content = {
         "schema": SCHEMA,
         "time": state.time,
@@ -154,7 +154,7 @@ def read_tuning(data_dir: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_tuning(data_dir: Path, parameters: dict[str, dict[str, Any]]) -> None:
-    """Raises TeamError."""
+    """Writes the parameters that colleagues have measured. Raises TeamError."""
     _write(data_dir / FOLDER / TUNING, {"schema": SCHEMA, "parameters": parameters})
 
 

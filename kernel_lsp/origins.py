@@ -69,7 +69,8 @@ def _holds_more_than_a_place(parts: SplitResult) -> bool:
 
 
 def is_remote(origin: str) -> bool:
-    """False only for loopback literals and ``localhost``: any other name may be any machine."""
+    """Whether the endpoint may be another machine. False only for loopback literals and
+    ``localhost``: any other name may be any machine."""
     host = urlsplit(origin).hostname or ""
     if host == "localhost":
         return False

@@ -55,7 +55,8 @@ def recall_probe(folder: Path, python: str) -> dict[str, Any] | None:
 def keep(
     folder: Path, python: str, answer: dict[str, Any], places: Sequence[str], files: Sequence[str]
 ) -> None:
-    """``places``: the interpreter's path; ``files``: where torch and triton lie. Never raises."""
+    """Keeps what an interpreter has answered, with the state of the files that it depends on.
+    ``places``: the interpreter's path; ``files``: where torch and triton lie. Never raises."""
     if not _seen_to_change(answer):
         return
     with contextlib.suppress(OSError, TypeError):  # a full disk: it is asked again

@@ -47,7 +47,8 @@ class Ruleset:
         )
 
     def severity(self, rule: str, own: str) -> str:
-        """``own``: what the rule says of itself."""
+        """How severe the rule's findings are by these settings. ``own``: what the rule says of
+        itself."""
         fitting = [(_fit(rule, (name,)), word) for name, word in self._severity]
         length, word = max(fitting, default=(-1, own), key=lambda pair: pair[0])
         return word if length >= 0 else own

@@ -33,7 +33,7 @@ class Tallies:
         self._forget = f"DELETE FROM {marks} WHERE rowid <= (SELECT max(rowid) FROM {marks}) - ?"
 
     def rows(self, query: str) -> list[TallyRow]:
-        """None of them when nothing was added, or the file cannot be read."""
+        """The rows of the query; none when nothing was added, or the file cannot be read."""
         if self._path.exists():
             with contextlib.suppress(sqlite3.Error), self._open() as database:
                 return database.execute(query).fetchall()

@@ -88,7 +88,8 @@ def check_files(
 
 
 def check_file(path: Path, within: Path | None = None) -> tuple[Path, Analysis]:
-    """``within``: the folder in which it was found, and which no link may lead out of."""
+    """(path, findings) of one file. ``within``: the folder in which it was found, and which no link
+    may lead out of."""
     is_notebook = path.suffix == notebooks.SUFFIX
     most, said = (
         (MAX_NOTEBOOK_BYTES, "32 MB") if is_notebook else (MAX_BYTES, "1 MB, so probably generated")

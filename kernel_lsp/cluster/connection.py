@@ -97,7 +97,7 @@ class Connection:
     _ours: bool = field(default=False, init=False)
 
     async def open(self) -> None:
-        """Raises ClusterError."""
+        """Connects this process to the cluster. Raises ClusterError."""
         ray = library()
         if self.address.startswith("ray://"):
             raise ClusterError(

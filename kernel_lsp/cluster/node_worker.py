@@ -70,9 +70,9 @@ class NodeActor:
         self._worker: JobWorker | None = None
 
     async def about(self, ours: About) -> About:
-        """``ours``: of who asks. Where it differs nothing more is asked; else the interpreter that
-        will measure is, which takes as long as importing torch: the one that was named, else the
-        node's own."""
+        """What this node works with, to be compared with ``ours``. ``ours``: of who asks. Where it
+        differs nothing more is asked; else the interpreter that will measure is, which takes as
+        long as importing torch: the one that was named, else the node's own."""
         if differences(ours, here := stand(self._packages)):
             return here
         named = self._python or config.load(None)[0].python

@@ -91,7 +91,7 @@ def use(
 
 @app.command()
 def rollback() -> None:
-    """Back to what planned before the last switch."""
+    """Go back to what planned before the last switch."""
     store = _store()
     try:
         model = store.rollback()

@@ -147,7 +147,8 @@ def _text(evidence: Evidence) -> bytes:
 
 
 def read(path: Path) -> Evidence:
-    """Raises EvaluationError, with cause and remedy, on everything that is no evidence."""
+    """The evidence in that file. Raises EvaluationError, with cause and remedy, on everything that
+    is no evidence."""
     evidence = parse(_content(path), str(path))
     request_of(evidence)
     return evidence

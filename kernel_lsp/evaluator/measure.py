@@ -218,8 +218,9 @@ async def make_baselines(
     *,
     header: bool = False,
 ) -> dict[str, Any]:
-    """``notes``: what could not be had, in words for the evidence; ``header``: whether one was
-    compiled (compiling.py), which is only done where it is asked for."""
+    """Has the baselines made in the timing process and says what became of them. ``notes``: what
+    could not be had, in words for the evidence; ``header``: whether one was compiled
+    (compiling.py), which is only done where it is asked for."""
     sealed, blobs = await ask_judge(session.judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
     arguments = {key: sealed[key] for key in ("sets", "state")}

@@ -154,7 +154,8 @@ class Loan:
             await self._timers.give_back(self._ready)
 
     async def take(self, request: EvaluationRequest, session: JudgeSession) -> Ready:
-        """Raises EvaluationError."""
+        """A timing process that is ready for the request, for as long as it is lent. Raises
+        EvaluationError."""
         self._ready = await self._timers.take(request, session)
         return self._ready
 

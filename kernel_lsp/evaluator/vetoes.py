@@ -164,8 +164,8 @@ class Disturbance:
         """Series of times (ms) that no candidate could touch."""
 
     async def settle(self, mixed_ms: float) -> None:
-        """``mixed_ms``: eager between the candidate's calls. Raises Rejected; may lower the
-        claims."""
+        """Compares eager's time beside the candidate with eager's alone. ``mixed_ms``: eager
+        between the candidate's calls. Raises Rejected; may lower the claims."""
         if mixed_ms > NOTICEABLE * self._typical() and await self._condemned():
             detail = (
                 f"eager takes {self._typical():.4g} ms elsewhere and {mixed_ms:.4g} ms beside the "

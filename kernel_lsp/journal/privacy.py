@@ -27,7 +27,8 @@ _PATH = re.compile(
 
 
 def folder_key(folder: str | None) -> str | None:
-    """``project-1f0c9a2b7d33``: readable, the same for the same folder, and not its path."""
+    """A name of the folder such as ``project-1f0c9a2b7d33``: readable, the same for the same
+    folder, and not its path."""
     if folder is None:
         return None
     absolute = os.path.normcase(os.path.realpath(folder))

@@ -13,7 +13,7 @@ TAKEN_BACK = frozenset({EventKind.REVERTED, EventKind.DELETED})
 
 
 def summarize_week(journal: Journal, folder: str, now: datetime) -> WeekSummary:
-    """``now``: in UTC."""
+    """What the folder's journal has of the last seven days. ``now``: in UTC."""
     since = (now - timedelta(days=DAYS)).isoformat()
     events = [
         event

@@ -60,7 +60,8 @@ class Setup:
 
 @asynccontextmanager
 async def set_up(pipeline: Pipeline, asked: LineageRequest, report: Report) -> AsyncIterator[Setup]:
-    """Raises KernelLspError: no such kernel, no workload, no device, or it cannot be followed."""
+    """Yields what a walk stands on: the kernel opened, the gate, the folder that keeps it. Raises
+    KernelLspError: no such kernel, no workload, no device, or it cannot be followed."""
     prepared = _prepare(asked)
     if prepared.target.kind is not TargetKind.TRITON_KERNEL:
         raise CaptureError(

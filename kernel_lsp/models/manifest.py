@@ -102,7 +102,8 @@ class Manifest:
         return f"{self.name}@{self.version}"
 
     def knows(self, device: str, capability: str | None = None) -> bool:
-        """``device``: cuda or cpu. ``capability``: of the GPU, ``sm_90``; None: unknown."""
+        """Whether the policy was trained for that device. ``device``: cuda or cpu. ``capability``:
+        of the GPU, ``sm_90``; None: unknown."""
         return device in self.devices or f"{device}:{capability}" in self.devices
 
     @property

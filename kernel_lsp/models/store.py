@@ -57,7 +57,7 @@ class StoredPolicy:
         return f"policy:{self.manifest.id}#{self.manifest.digest}"
 
     def plans(self, target: str) -> bool:
-        """``target``: a kind of them, of `TARGETS`."""
+        """Whether the policy plans such targets. ``target``: a kind of them, of `TARGETS`."""
         return self.manifest is not None and target in self.manifest.targets
 
 

@@ -213,10 +213,11 @@ class TargetRollouts:
         judge: SearchJudge | None = None,
         parent: Attempt | None = None,
     ) -> Episode:
-        """``info``: of the model that answers (its context decides what fits). ``plan``: a job's
-        (`plan_of` makes one). ``skills`` false: the null scheme. ``select``: who chooses skills
-        instead of the model (`chosen_before`). ``judge``: None is the gate. ``parent``: what the
-        rollout goes on from (`judge_parent`), which is none of the plan's turns."""
+        """A new episode of the target. ``info``: of the model that answers (its context decides
+        what fits). ``plan``: a job's (`plan_of` makes one). ``skills`` false: the null scheme.
+        ``select``: who chooses skills instead of the model (`chosen_before`). ``judge``: None is
+        the gate. ``parent``: what the rollout goes on from (`judge_parent`), which is none of the
+        plan's turns."""
         port, archive = _Port(info), EpisodeArchive(seed)
         if parent is not None:
             archive.add(parent)

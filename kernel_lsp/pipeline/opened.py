@@ -96,7 +96,8 @@ class Opened:
 async def open_target(
     prepared: PreparedJob, bench: JobBench, gate: Gate, settings: Settings, report: Report
 ) -> AsyncIterator[Opened]:
-    """Raises CaptureError, and EvaluationError when the engine is lost."""
+    """Yields the target opened in an engine, with all that a job needs of it. Raises CaptureError,
+    and EvaluationError when the engine is lost."""
     how = (
         "torch.export"
         if prepared.program.kernel is None

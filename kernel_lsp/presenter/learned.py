@@ -90,7 +90,7 @@ def verified_json(results: Sequence[tuple[LearnedSkill, Verification]]) -> str:
 
 
 def uplift_text(found: Uplift | None) -> str:
-    """``1.21x (1.08-)``: the mean and the bound that counts."""
+    """The uplift as ``1.21x (1.08-)``: the mean and the bound that counts."""
     return "-" if found is None else f"{math.exp(found.mean):.2f}x ({math.exp(found.low):.2f}-)"
 
 

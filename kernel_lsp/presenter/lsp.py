@@ -151,9 +151,10 @@ def program_edit(
     creates: bool,
     ask: bool,
 ) -> types.WorkspaceEdit:
-    """``files``: by path. ``changes``: with what each belongs to. ``creates``: the client makes new
-    files when it is asked to, else it does when it changes one. ``ask``: the user chooses among
-    what changes belong to; needs a client that announced annotations."""
+    """The edit of several files at once. ``files``: by path. ``changes``: with what each belongs
+    to. ``creates``: the client makes new files when it is asked to, else it does when it changes
+    one. ``ask``: the user chooses among what changes belong to; needs a client that announced
+    annotations."""
     by_file: dict[str, list[types.TextEdit | types.AnnotatedTextEdit]] = {}
     labels: dict[str, str] = {}
     for label, change in changes:
@@ -213,7 +214,7 @@ def inlay(span: Span, text: str, positions: Positions) -> types.InlayHint:
 def hover(
     markdown: str, span: Span, positions: Positions, *, plain: bool, picture: str | None = None
 ) -> types.Hover:
-    """``picture``: an image of ours, as Markdown."""
+    """A hover over the span. ``picture``: an image of ours, as Markdown."""
     kind = types.MarkupKind.PlainText if plain else types.MarkupKind.Markdown
     value = markdown.replace("**", "").replace("| | |\n|---|---|\n", "") if plain else markdown
     value = plain_text(value) if plain else inert(value)

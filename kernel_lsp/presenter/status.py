@@ -24,7 +24,8 @@ def status_lines(
     week: WeekSummary | None,
     problems: Sequence[str],
 ) -> tuple[str, ...]:
-    """``week``: None where the journal cannot be read. Each line stands for itself."""
+    """The lines of the server's status. ``week``: None where the journal cannot be read. Each line
+    stands for itself."""
     return (
         _now(jobs),
         f"Measures on {device or 'a device that was not used yet'} with "

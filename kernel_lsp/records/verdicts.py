@@ -119,8 +119,8 @@ class Profile:
     """Bytes of the tensors that its operators and kernels read and write, estimated likewise."""
 
     def longest(self, count: int = 3) -> str:
-        """``aten::addmm 62 %, aten::tanh 20 %``: of the time of all of them; empty where none
-        ran."""
+        """The kernels that take longest, as ``aten::addmm 62 %, aten::tanh 20 %``: of the time of
+        all of them; empty where none ran."""
         if not self.us:
             return ""
         return ", ".join(f"{row.name} {row.us / self.us:.0%}" for row in self.kernels[:count])

@@ -432,7 +432,7 @@ def argument(node: fx.Node, name: str, default: Any = None) -> Any:
 
 
 def has_effect(node: fx.Node) -> bool:
-    """True when dropping the call changes more than its own result."""
+    """Whether dropping the call changes more than its own result."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return "generated" in node.meta and bool(node.meta["generated"].has_effect)

@@ -33,7 +33,8 @@ class _Change:
 
 
 def join(original: str, edits: Sequence[SourceEdit]) -> SourceEdit | None:
-    """``original``: the class as it is, dedented, as the targets of the edits are."""
+    """One edit that does what all of them do; None: they cannot be joined. ``original``: the class
+    as it is, dedented, as the targets of the edits are."""
     base = original.strip("\n").split("\n")
     end = _end_of_forward(original)
     changes, joined = list[_Change](), edits[0]

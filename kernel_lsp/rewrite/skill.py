@@ -106,7 +106,7 @@ def scale_of(node: fx.Node) -> tuple[fx.Node, str, float] | None:
 
 
 def nonfinite(parameters: dict[str, Any]) -> bool:
-    """True when the caller chose to let infinite and NaN values behave differently (default: keep
+    """Whether the caller chose to let infinite and NaN values behave differently (default: keep
     them)."""
     return parameters.get("nonfinite", "keep") == "ignore"
 

@@ -38,7 +38,8 @@ EAGER = "eager"
 
 
 def of(task: SearchTask, evaluation: Evaluation | None) -> Bottleneck:
-    """``evaluation``: of any right candidate, for the times of eager; None: nothing was timed."""
+    """What limits the task's program: memory, arithmetic or launches. ``evaluation``: of any right
+    candidate, for the times of eager; None: nothing was timed."""
     if task.read_bytes is None:
         return Bottleneck.UNKNOWN
     moved = task.read_bytes + (task.written_bytes or 0)

@@ -32,7 +32,7 @@ class SpentBudget:
     """Number of this run's first attempt."""
 
     def stop(self, archive: Archive) -> StopReason | None:
-        """None: go on."""
+        """Why the search has to stop now; None: go on."""
         limits, attempts, cost = self.limits, archive.attempts, archive.cost
         checks = (
             (StopReason.ROOFLINE, _at_the_roof(attempts)),
@@ -53,7 +53,7 @@ class SpentBudget:
         return next((reason for reason, reached in checks if reached), None)
 
     def seconds_left(self, archive: Archive) -> float | None:
-        """None: no limit."""
+        """Seconds until the budget's end; None: no limit."""
         return (
             None if self.limits.seconds is None else max(0.0, self.limits.seconds - archive.seconds)
         )

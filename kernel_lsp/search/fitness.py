@@ -35,7 +35,7 @@ def speed(attempt: Attempt) -> float:
 
 
 def gain(attempt: Attempt) -> float:
-    """``max(0, ln fitness)``: what an attempt adds to the statistics of the skills in it."""
+    """An attempt's ``max(0, ln fitness)``: what it adds to the statistics of the skills in it."""
     return max(0.0, math.log(attempt.fitness)) if attempt.fitness else 0.0
 
 

@@ -58,7 +58,8 @@ class SearchSpace:
         return math.prod(len(axis.choices) for axis in self.axes)
 
     def point(self, steps: Sequence[Step]) -> Point | None:
-        """None: another chain, or a value that is no choice (any more)."""
+        """The point at which these steps are; None: another chain, or a value that is no choice
+        (any more)."""
         if [(s.skill, s.site) for s in steps] != [(s.skill, s.site) for s in self.steps]:
             return None
         found = []

@@ -130,7 +130,7 @@ class KernelServer(LanguageServer):
     def start(
         self, abilities: Abilities, editor_settings: dict[str, Any], *, trusted: bool
     ) -> None:
-        """Once the client has introduced itself."""
+        """Begins to serve, once the client has introduced itself."""
         self.abilities, self.editor_settings, self.trusted = abilities, editor_settings, trusted
         self.session = EditorSession(client=abilities.name, name=uuid.uuid4().hex)
         data_dir = self.settings(self.root).data_dir

@@ -24,8 +24,8 @@ _TARGET = re.compile(r"""(?m)^[ \t]*target[ \t]*=[ \t]*["']([^"'\n]+)::""")
 def edits(
     renamed: Sequence[tuple[str, str]], roots: Sequence[str], encoding: str
 ) -> types.WorkspaceEdit | None:
-    """``renamed``: (old URI, new URI). None when no workload names any of them. For a thread: reads
-    files."""
+    """The edit that lets workloads name the renamed files. ``renamed``: (old URI, new URI). None
+    when no workload names any of them. For a thread: reads files."""
     changes: dict[str, list[types.TextEdit]] = {}
     for root in map(Path, roots):
         moves = dict(move for pair in renamed if (move := _within(root, *pair)) is not None)

@@ -52,7 +52,7 @@ def finding_hint(finding: Finding) -> Hint:
 
 
 def break_hint(target: Target, one: Break, line: int, text: str) -> Hint:
-    """``line``: where the break stands now, from 1."""
+    """The hint at a break of the graph. ``line``: where the break stands now, from 1."""
     before = split_lines(text)[: line - 1]
     start = sum(map(len, before))
     whole = split_lines(text)[line - 1].rstrip("\r\n")

@@ -43,7 +43,8 @@ def encode(header: dict[str, Any], parts: dict[str, bytes]) -> bytes:
 
 
 def read(path: Path) -> Contents:
-    """Raises Unreadable, also for a file of another version, and OSError."""
+    """What the snapshot's file holds. Raises Unreadable, also for a file of another version, and
+    OSError."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     return decode(content)

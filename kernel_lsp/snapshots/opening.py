@@ -93,8 +93,8 @@ def header_of(home: Home) -> dict[str, Any]:
 
 
 def open_call(home: Home, source: str, maker: TensorMaker, *, live: bool = False) -> OpenedCall:
-    """Raises SnapshotError, with cause and remedy, also for what the program's code raises
-    meanwhile.
+    """The recorded call, opened with this maker of tensors. Raises SnapshotError, with cause and
+    remedy, also for what the program's code raises meanwhile.
 
     ``live``: the call is to run with what its snapshot lacks, where ``home`` says how the program
     is run again (replaying.py); else a stand-in is in the place of such an object."""

@@ -143,7 +143,7 @@ def recordings(data_dir: Path, root: Path | None = None) -> tuple[ProgramRecordi
 
 
 def read(folder: Path) -> ProgramRecording | None:
-    """None for what is incomplete, of another version, or damaged."""
+    """The recording in that folder. None for what is incomplete, of another version, or damaged."""
     try:
         table = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         if not (folder / "complete").exists() or table["format"] != FORMAT:

@@ -117,7 +117,8 @@ class Objects:
         return digest
 
     def get(self, digest: str) -> bytes:
-        """Raises TeamAway, or TeamError where something else lies there."""
+        """The release's packed file. Raises TeamAway, or TeamError where something else lies
+        there."""
         try:
             content = self._read(self._place(digest))
         except TeamError:

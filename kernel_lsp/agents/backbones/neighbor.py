@@ -18,8 +18,8 @@ LISTENING = "0A"
 
 
 def computes_here(port: int) -> bool:
-    """False where there is no GPU; True where the listener cannot be seen (a container, another
-    user)."""
+    """Whether the server behind that port computes on this machine's GPU. False where there is no
+    GPU; True where the listener cannot be seen (a container, another user)."""
     if not Path(COMPUTE_DEVICE).exists():
         return False
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}

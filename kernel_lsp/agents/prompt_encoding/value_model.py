@@ -46,7 +46,7 @@ class WeighedPlan:
 
 
 def plan(sites: Sequence[Site], cost: CallCost) -> WeighedPlan:
-    """``sites``: where its steps were applied, in order."""
+    """A plan as the question has it. ``sites``: where its steps were applied, in order."""
     left = math.prod(1.0 - min(1.0, max(0.0, site.benefit or 0.0)) for site in sites)
     skills = tuple(site.skill for site in sites)
     return WeighedPlan(

@@ -18,7 +18,8 @@ _NO_GPU = re.compile(r"(?:\b|_)(?:npu|ascend|mlu|kunlun\w*|xpu\d)(?:\b|_)", re.I
 
 
 def may_run_on_gpu(site: RuleSite) -> bool:
-    """False for a file that says it was written for another kind of accelerator."""
+    """Whether the target may run on a GPU. False for a file that says it was written for another
+    kind of accelerator."""
     return not _NO_GPU.search(site.file.text)
 
 

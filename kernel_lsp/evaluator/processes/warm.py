@@ -85,8 +85,8 @@ class Forked:
             os.close(self._handle.result())
 
     def started(self, pid: int, handle: int) -> None:
-        """``pid``: as the zygote sees it; where that has a process tree of its own, ours is
-        another."""
+        """Takes the process that the zygote has forked: its number and a handle on it. ``pid``: as
+        the zygote sees it; where that has a process tree of its own, ours is another."""
         self.pid = _seen_here(handle) or pid
         self._handle.set_result(handle)
 

@@ -41,7 +41,7 @@ class Link:
     async def connected(
         self, report: Report = lambda progress: None
     ) -> AsyncIterator[GateConnection]:
-        """Raises EvaluationError."""
+        """Yields the connection, made now where there is none. Raises EvaluationError."""
         if self._resting is not None:
             self._resting.cancel()
         self._users += 1

@@ -56,7 +56,7 @@ class Machine:
 
 
 def parse(setting: str) -> Machine:
-    """Raises ConfigError."""
+    """The machine that the setting names. Raises ConfigError."""
     parts = urlsplit(setting)
     if parts.scheme not in ("ssh", "slurm", "slurm+ssh") or parts.fragment:
         raise _refusal(setting, f"give {FORMS}")

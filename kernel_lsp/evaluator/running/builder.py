@@ -23,7 +23,8 @@ MAX_SHOWN = 900
 
 
 def build(extension: Json, folder: Path) -> bytes:
-    """Raises what torch raises where it does not compile."""
+    """The library that the extension's sources are compiled to, as bytes. Raises what torch raises
+    where it does not compile."""
     from torch.utils import cpp_extension
 
     # It is built here and imported by those who run the candidate.

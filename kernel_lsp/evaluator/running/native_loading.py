@@ -18,7 +18,8 @@ FOLDER = Path("native")
 
 
 def install(extensions: Sequence[dict[str, Any]], libraries: Sequence[bytes]) -> None:
-    """``extensions``: as `native.build` gives them, one library each."""
+    """Makes torch's loading of extensions take these libraries instead of compiling.
+    ``extensions``: as `native.build` gives them, one library each."""
     from torch.utils import cpp_extension  # 0.3 s, for those who need it
 
     places: dict[str, tuple[str, Path]] = {}

@@ -95,9 +95,10 @@ class Profiler(Timer):
 
 
 def summarize(events: Sequence[Any], *, on_gpu: bool, calls: int) -> dict[str, Any]:
-    """``events``: torch.profiler's. ``us``: of one call, all kernels together; ``busy_us``: the
-    union of their intervals, and ``gaps_us``: what lies between the first and the last kernel of
-    all calls beside it, of one call (None on a CPU)."""
+    """The kernels of some calls and the time of one. ``events``: torch.profiler's. ``us``: of
+    one call, all kernels together; ``busy_us``: the union of their intervals, and ``gaps_us``:
+    what lies between the first and the last kernel of all calls beside it, of one call (None on
+    a CPU)."""
     rows: dict[str, list[float]] = {}
     spans: list[tuple[float, float]] = []
     for event in events:

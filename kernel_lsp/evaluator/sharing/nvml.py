@@ -186,7 +186,8 @@ class Neighborhood:
 
     @property
     def sees_all(self) -> bool:
-        """False in a container, whose neighbors on the same GPU are in no list."""
+        """Whether all processes on the GPU can be seen. False in a container, whose neighbors on
+        the same GPU are in no list."""
         return self._same_numbers and self._gpu is not None
 
     def look(self) -> tuple[Neighbor, ...]:

@@ -66,7 +66,8 @@ class PromptedWriter:
     async def open(
         skill: Skill, settings: Settings, python: str, allowed_origin: str | None, report: Report
     ) -> PromptedWriter:
-        """Raises BackboneError, also when no model is set."""
+        """A writer whose candidates a language model makes with the skill in its prompt. Raises
+        BackboneError, also when no model is set."""
         backbone = backbones.make(
             settings, python=python, allowed_origin=allowed_origin, data_dir=settings.data_dir
         )

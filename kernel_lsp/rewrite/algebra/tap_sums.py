@@ -24,7 +24,8 @@ LETTERS = "dhw"
 
 
 def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> GeneratedSource:
-    """``outputs``: what the sums are divided by for a mean; None for a sum."""
+    """The kernel that sums an input once for each tap, with its launcher. ``outputs``: what the
+    sums are divided by for a mean; None for a sum."""
     axes = convolution.axes
     letters = LETTERS[-len(axes) :]
     name = unique_name(graph, "sum_by_tap")

@@ -48,8 +48,9 @@ class OpaqueLayers:
         self._hooks = {path: _hooks_of(attribute(module, path)) for path in self._layers}
 
     def require_unread(self, called: Collection[str]) -> None:
-        """``called``: paths of modules that were. Raises CaptureError for one with a hook that is
-        no layer of torch: its own operations would be rewritten."""
+        """Checks that no hook which the graph does not show is part of the target's own operations.
+        ``called``: paths of modules that were. Raises CaptureError for one with a hook that is no
+        layer of torch: its own operations would be rewritten."""
         for path, why in self._why.items():
             if path not in self._layers and path in called:
                 raise self._refusal(path, why, LOST)

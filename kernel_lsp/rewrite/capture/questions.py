@@ -48,15 +48,14 @@ def unanswerable(source: str, device: str) -> str | None:
 
 
 def hides_gradients(source: str, entry: str) -> bool:
-    """True when a part of the program runs under another gradient mode than the rest, which a
-    graph that was captured without gradients does not show, or cuts them off by ``.data``, or
-    trades memory for them by checkpoints. The target's own decorators stay, and so do not
-    count."""
+    """Whether a part of the program runs under another gradient mode than the rest, which a graph
+    that was captured without gradients does not show, or cuts them off by ``.data``, or trades
+    memory for them by checkpoints. The target's own decorators stay, and so do not count."""
     return changes_gradients(_running(source), entry)
 
 
 def changes_gradients(functions: Iterable[ast.FunctionDef], entry: str) -> bool:
-    """:func:`hides_gradients` of functions that ran."""
+    """Whether functions that ran hide gradients (:func:`hides_gradients`)."""
     for function in functions:
         is_target = function.name in ("forward", entry.split(".")[-1])
         decorators = [] if is_target else function.decorator_list
@@ -77,12 +76,12 @@ def _names(expression: ast.AST) -> set[str]:
 
 
 def decides_by_batch(source: str) -> bool:
-    """True when the size of dimension 0 may flow into a comparison, a remainder or a minimum."""
+    """Whether the size of dimension 0 may flow into a comparison, a remainder or a minimum."""
     return by_batch(_running(source))
 
 
 def by_batch(functions: Iterable[ast.FunctionDef]) -> bool:
-    """:func:`decides_by_batch` of functions that ran."""
+    """Whether functions that ran decide by the batch (:func:`decides_by_batch`)."""
     for function in functions:
         names = _tainted_names(function)
         for node in ast.walk(function):

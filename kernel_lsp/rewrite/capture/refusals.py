@@ -79,7 +79,8 @@ def of_decorators(source: str, entry: str) -> None:
 
 
 def of_values(entry: str, bound: dict[str, Any], devices: dict[int, str]) -> None:
-    """``devices``: id of a tensor -> where it was made, for those whose making said so."""
+    """Raises CaptureError for arguments or attributes that a graph cannot show. ``devices``: id of
+    a tensor -> where it was made, for those whose making said so."""
     places: dict[str, str] = {}
     for path, leaf in pytree.tree_flatten_with_path(bound)[0]:
         name = f"{getattr(path[0], 'key', path[0])}{pytree.keystr(path[1:])}"

@@ -155,7 +155,8 @@ def launch_text(
     added: Sequence[str],
     keywords: Mapping[str, str] | None = None,
 ) -> str:
-    """``keywords``: new names of keywords."""
+    """The text of the kernel's launch with changed and added arguments. ``keywords``: new names of
+    keywords."""
     call, renamed = kernel.source.launches()[0].call, keywords or {}
     positional = [changed.get(a, kernel.text(a)) for a in call.args]
     named = [

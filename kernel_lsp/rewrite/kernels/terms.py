@@ -154,8 +154,8 @@ class TermReader:
     # --- numbers -----------------------------------------------------------------------------
 
     def terms(self, node: ast.expr, at: ast.AST | None = None) -> TermCounts:
-        """``at``: where names are looked up, for a lambda that runs later; otherwise where they
-        stand."""
+        """The expression as a sum of products. ``at``: where names are looked up, for a lambda that
+        runs later; otherwise where they stand."""
         match node:
             case ast.Constant(value=int(value)) if not isinstance(value, bool):
                 return {(): value} if value else {}

@@ -1,7 +1,7 @@
 """What atomic operations put together of one number for each block: the same however many blocks
 there are?
 
-`shown(call, part, reductions)` says of an atomic operation whether its result tells how an axis
+`is_visible(call, part, reductions)` says of an atomic operation whether its result tells how an axis
 was cut: an addition of anything but sums over the block (a largest value, a count of blocks, a
 square root of a sum), a maximum of anything but the largest of each block. Standard library only.
 Not covered: locks and exchanges, and what is rounded before it is put together."""
@@ -25,8 +25,9 @@ ZEROS = ("zeros", "zeros_like")
 
 
 def is_visible(call: ast.Call, part: FunctionNode | ast.For, reductions: set[int]) -> bool:
-    """``reductions``: ids of calls that put lanes of a block together; ``part``: where blocks are
-    gone through."""
+    """Whether the result of an atomic operation tells how an axis was cut into blocks.
+    ``reductions``: ids of calls that put lanes of a block together; ``part``: where blocks are gone
+    through."""
     assert isinstance(call.func, ast.Attribute)
     value = operand(call, 1, "val")
     same = SAME.get(call.func.attr)

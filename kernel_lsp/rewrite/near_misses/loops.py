@@ -22,7 +22,8 @@ UNKNOWN = "its step is of no form that a kernel is generated for"
 
 
 def misses(graph: Graph, generated: Callable[[UnrolledLoop], bool]) -> Iterator[Miss]:
-    """``generated``: a kernel can be made of the loop."""
+    """Loops over time that no kernel of ours takes, each with what stands in the way.
+    ``generated``: a kernel can be made of the loop."""
     found = loops_of(graph)
     inside = {node for loop in found for node in loop.nodes}
     for loop in found:

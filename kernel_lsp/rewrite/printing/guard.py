@@ -245,7 +245,8 @@ def _unregistered_tensors(graph: Graph) -> set[str]:
 
 
 def no_gradients(graph: Graph) -> str | None:
-    """True while nothing that flows in records a gradient; None when nothing ever could."""
+    """A condition that holds while nothing that flows in records a gradient; None when nothing ever
+    could."""
     tensors = [item for item in graph.inputs if item.node is not None]
     parts = [
         f"{item.source}.requires_grad" for item in tensors if item.value.dtype.is_floating_point

@@ -121,10 +121,10 @@ class TargetPlace:
         raise RewriteError("the signature could not be read")
 
     def wrapper_call(self, wrapper: str, steps: str, requirements: Collection[str]) -> str:
-        """``wrapper(self, self._forward_steps, x)``: the steps take their arguments by position.
+        """The call of the wrapper, as ``wrapper(self, self._forward_steps, x)``: the steps take
+        their arguments by position.
 
-        ``requirements``: conditions that hold there; ``**kwargs`` must be known to be empty.
-        """
+        ``requirements``: conditions that hold there; ``**kwargs`` must be known to be empty."""
         spec = self.arguments
         is_named = spec.kwarg is not None and f"not {spec.kwarg.arg}" not in requirements
         if spec.kwonlyargs or is_named or not self.is_module:

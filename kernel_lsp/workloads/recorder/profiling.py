@@ -138,7 +138,8 @@ class ProfilerRun:
 
 
 def summarize(events: list[Any]) -> dict[str, Any]:
-    """``events``: torch.profiler's FunctionEvents of one step."""
+    """The time of each target in one profiled step. ``events``: torch.profiler's FunctionEvents of
+    one step."""
     on_gpu = any(event.kernels for event in events)
     made_by = _forward_events(events)
     rows: dict[tuple[tuple[str, ...], str], float] = {}

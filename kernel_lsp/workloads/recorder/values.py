@@ -20,7 +20,8 @@ def in_transform(torch: Any) -> bool:
 
 
 def is_capturing(torch: Any) -> bool:
-    """While a CUDA graph is captured even a question about an event can make the capture fail."""
+    """Whether a CUDA graph is being captured: then even a question about an event can make the
+    capture fail."""
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 

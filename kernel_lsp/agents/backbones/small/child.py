@@ -22,12 +22,12 @@ from kernel_lsp.records import Json
 
 
 def open_decoder(folder: Path) -> Decoder:
-    """Raises Unfit, OSError."""
+    """The decoder of the checkpoint in that folder. Raises Unfit, OSError."""
     return Decoder(Network(shape.read(folder), tensors.load(folder / "model.safetensors")))
 
 
 def answer_message(message: Json, decoder: Decoder | None) -> Json:
-    """Raises Unfit."""
+    """The answer to one message of the parent. Raises Unfit."""
     if decoder is None:
         raise UnfitCheckpoint("no model is loaded")
     begun, busy = time.perf_counter(), time.process_time()

@@ -143,7 +143,8 @@ def factors_of(node: Any) -> tuple[fx.Node, fx.Node] | None:
 
 
 def product(node: fx.Node, known: tuple[int, LabeledDims] | None = None) -> LabeledProduct | None:
-    """``known``: index and dimensions of a factor whose labels exist already."""
+    """The two factors and the result with their dimensions as labels; None: the node is no product.
+    ``known``: index and dimensions of a factor whose labels exist already."""
     tensors = factors_of(node)
     names = None if tensors is None else _names(node, tensors)
     if tensors is None or names is None:

@@ -41,8 +41,9 @@ class Underivable(Exception):
 def gradients(
     outputs: Iterable[Value], seeds: Mapping[Value, Value], wanted: Iterable[Operand]
 ) -> dict[Operand, Value]:
-    """``seeds``: each output's incoming gradient. An operand that only decides (a mask) has none.
-    Raises Underivable, also where torch would hand on zeros."""
+    """The gradient of each wanted operand, as a value. ``seeds``: each output's incoming gradient.
+    An operand that only decides (a mask) has none. Raises Underivable, also where torch would hand
+    on zeros."""
     found, wanted = tape(outputs, seeds), list(wanted)
     if any(operand not in found for operand in wanted) or not wanted:
         stepped = next((value.op for value in topological(outputs) if value.op in STEPS), None)

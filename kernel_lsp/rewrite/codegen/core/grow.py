@@ -46,7 +46,7 @@ def grow(
 
 
 def convex(graph: Graph, group: set[fx.Node]) -> bool:
-    """True when no node outside lies on a path between two nodes inside."""
+    """Whether no node outside lies on a path between two nodes inside."""
     behind: set[fx.Node] = set()
     order = graph.nodes
     inside = [index for index, node in enumerate(order) if node in group]

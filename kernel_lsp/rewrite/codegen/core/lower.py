@@ -63,7 +63,8 @@ def lower(
     *,
     any_layout: bool = False,
 ) -> LoweredRegion:
-    """``any_layout``: a pointwise region may follow transposed results and read operands by their
+    """The region that computes the nodes, with the nodes that are its inputs and outputs.
+    ``any_layout``: a pointwise region may follow transposed results and read operands by their
     strides. Raises Unsupported when the nodes do not fit the space."""
     return _RegionLowering(graph, nodes, space, any_layout and not space.reduced).run(name)
 

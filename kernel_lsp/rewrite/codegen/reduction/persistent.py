@@ -92,7 +92,8 @@ def _stages(region: Region, elements: int) -> int:
 
 
 def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
-    """``choice``: BLOCK_ROWS, BLOCK_SIZE where no row is reduced, num_warps and num_stages."""
+    """Kernel and launcher of a region whose programs each go through many rows. ``choice``:
+    BLOCK_ROWS, BLOCK_SIZE where no row is reduced, num_warps and num_stages."""
     layout = RowLayout(region=region, tiled=True, looped=False)
     lines = _kernel(layout, choice["num_stages"])
     text = "\n".join(lines)

@@ -95,7 +95,8 @@ class SegmentLayout:
 
 
 def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
-    """``choice``: BLOCK_SIZE, num_warps and num_stages."""
+    """Kernel and launcher of a region whose rows consist of segments. ``choice``: BLOCK_SIZE,
+    num_warps and num_stages."""
     layout = SegmentLayout(region=region)
     lines = _kernel(layout, choice["num_stages"])
     text = "\n".join(lines)
