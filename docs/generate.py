@@ -22,6 +22,7 @@ from types import NoneType, UnionType
 from typing import Any
 
 import typer
+from pydantic import TypeAdapter
 
 from kernel_lsp import config, skillbook
 from kernel_lsp.analysis.rules import RULES, SCRIPT_RULES, Rule, ScriptRule
@@ -29,6 +30,7 @@ from kernel_lsp.commands.app import PLACES as COMMANDS
 from kernel_lsp.commands.app import application
 from kernel_lsp.records import Skill
 from kernel_lsp.server.commands import COMMANDS as SERVER_COMMANDS
+from trainer.config import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -57,6 +59,7 @@ def pages() -> dict[str, str]:
         "skills.md": "\n".join(skill_lines()),
         "server.md": "\n".join(server_lines()),
         "settings.schema.json": json.dumps(settings_schema(), indent=2) + "\n",
+        "recipe.schema.json": json.dumps(recipe_schema(), indent=2) + "\n",
     }
 
 
@@ -239,6 +242,19 @@ def settings_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": properties
         | {n.replace("_", "-"): p for n, p in properties.items() if "_" in n},
+    }
+
+
+def recipe_schema() -> dict[str, Any]:
+    """A recipe of `kernel-lsp train` as a JSON schema; keys that a recipe's file does not have are
+    left out."""
+    schema = TypeAdapter(Recipe).json_schema()
+    del schema["properties"]["folder"]
+    schema["required"].remove("name")  # the file's own, where it says none
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "A recipe of kernel-lsp train",
     }
 
 

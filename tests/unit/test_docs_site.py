@@ -9,18 +9,22 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from kernel_lsp import config
+from kernel_lsp.errors import ConfigError
+from trainer import config as recipes
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
 MAP = ROOT / "kernel_lsp" / "ARCHITECTURE.md"
 PROSE = [*sorted(DOCS.rglob("*.md")), *TOP, MAP]
+RECIPES = ROOT / "trainer" / "recipes"
 COLUMNS = 100
 
 
@@ -49,6 +53,22 @@ def test_the_schema_of_settings_takes_what_the_program_takes() -> None:
     for table in ({"budget": 4, "disabled-rules": ["KL101"]}, {"budget": 0}, {"devise": "cpu"}):
         _, problems = config.load(None, editor=table, environ={})
         assert validator.is_valid(table) == (problems == []), table
+
+
+def test_the_schema_of_recipes_takes_what_the_trainer_takes() -> None:
+    schema = json.loads((DOCS / "reference" / "recipe.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    found = {path: tomllib.loads(path.read_text()) for path in RECIPES.glob("*.toml")}
+    assert all(validator.is_valid(recipe) for recipe in found.values())
+    good = found[RECIPES / "cpu-smoke.toml"]
+    for changed in ({"seed": 3}, {"seed": -1}, {"sead": 3}, {"optimizer": {"rate": "fast"}}):
+        try:
+            recipes.read(good | changed, RECIPES / "recipe.toml")
+        except ConfigError:
+            assert not validator.is_valid(good | changed), changed
+        else:
+            assert validator.is_valid(good | changed), changed
 
 
 def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:
