@@ -94,12 +94,16 @@ _PAIR = re.compile(
     r"[\"'](?P<secret>[^\"'\n]{6,256})[\"']"
 )
 _COMMAND = re.compile(
-    r"(?:(?<![\w-])(?:-u|--user)\s{1,4}[\"']?[\w.-]{1,64}:|sshpass\s{1,4}-p\s{0,4}[\"']?|"
+    r"(?:(?<![\w-])(?:-u|--user)[\s=]{1,4}[\"']?[\w.@+-]{0,64}[\"']?:[\"']?|sshpass\s{1,4}-p\s{0,4}[\"']?|"
     r"\bmysql(?:dump|admin)?\s(?:[\w.=-]{1,64}\s{1,4}){0,6}-p[\"']?|<(?:password|passwd|secret|token|apikey)>|"
     r"--(?:[a-z]{1,16}-){0,2}(?:password|passwd|token|api-key|secret|secret-key)[= ][\"']?"
     r"|\bmachine\s{1,4}\S{1,100}\s{1,4}login\s{1,4}\S{1,100}\s{1,4}password\s{1,4})"
     r"(?P<secret>[^\s\"'<>{}$,;()\[\]]{6,256})"
 )
+_USER_ALONE = re.compile(
+    r"\bcurl\s[^\n]{0,200}?(?<![\w-])(?:-u|--user)[\s=]{1,4}[\"']?(?P<secret>[^\s\"':$<{]{8,256}):[\"']?(?!\S)"
+)
+"""A key in the place of the user, with no password behind it."""
 _NAME = (
     r"(?i:passw(?:or)?d|passwd|passphrase|secret|credential|connection_?string|client_?secret"
     r"|(?:api|access|private|secret|encryption|account|signing|storage|master)[_.-]?key"
@@ -215,11 +219,11 @@ _MNEMONIC = re.compile(
 """Words from which a wallet's key is made again."""
 _LABELED = re.compile(
     r"(?<![\w./-])[A-Za-z][A-Za-z0-9]{1,15}(?:[-_.][A-Za-z0-9]{1,12}){0,3}[-_.]"
-    r"(?P<secret>[A-Za-z0-9_-]{20,})" + _END
+    r"(?P<secret>[A-Za-z0-9]{20,}(?![\w-])|[A-Za-z0-9_-]{24,})" + _END
 )
 """As services of these days hand out: a mark, then random text."""
 _WORD = re.compile(
-    r"(?<![\w+/.=&?%:~@#-])(?<!:[\"'])(?P<secret>[A-Za-z0-9]{20,39})(?![\w+/.(\[@~-])"
+    r"(?<![\w+/.&?%:~@#-])(?<!:[\"'])(?P<secret>[A-Za-z0-9]{20,39})(?![\w+/.(\[@~-])"
 )
 _TYPED = re.compile(
     r"(?:(?P<q>[\"'`])|(?<![^\s,:])(?<!::))(?P<secret>[A-Za-z0-9_-][A-Za-z0-9!@#$^&*?~+=%_.-]{7,39})"
@@ -256,6 +260,7 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_BASIC, holds_a_pair),
     (_PAIR, no_placeholder),
     (_COMMAND, no_placeholder),
+    (_USER_ALONE, is_shaped),
     (_ASSIGNED_BLOCK, is_real_assignment),
     (_ASSIGNED, is_real_assignment),
     (_WEAKLY_ASSIGNED, is_mixed),

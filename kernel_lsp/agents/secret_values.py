@@ -64,7 +64,7 @@ _HASH = re.compile(
 )
 """Before a run of digits: it says which content or thing is meant, as everybody may know."""
 _CONTENT = re.compile(
-    r"(?i:(?<![a-z])(?:sha_?\d{0,3}|md5|hash|(?:hex)?digest|checksum|commit|checkout|revision|revert"
+    r"(?i:(?<![a-z])(?:sha_?\d{0,3}|md5|hash|(?:hex)?digest|checksum|commit|checkout|revision|srcrev\w{0,40}|revert"
     r"|merge|etag|if-none-match|integrity|fingerprint|thumbprint|recv-keys|git|github|subproject|resolved|[gu]uid|h1:|container|image|content"
     r"|(?:snapshots|blob|tree|files)/|public[-_ ]?key\w*|publickey\w*|certificate-authority|kid|dkim\d?"
     r"|ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-[a-z0-9-]{1,40})s?(?![a-z])|sum\s-c|Mon Sep 17)"
@@ -77,12 +77,13 @@ _SENSITIVE = re.compile(
 )
 _MEDIA = re.compile(r"iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBERi0|PHN2Zy|AAAA[BC]3NzaC1|AAAAE2VjZHNh")
 """How pictures, documents and public keys begin in base64."""
+_QUERY = re.compile(r"[?&][\w.-]{1,64}=$")
 _DATA = re.compile(r"(?:data:[\w/.+;=-]{0,80}|;)base64,$")
 _FILE = re.compile(r"(?:-\w{1,8})?\.[a-z]{1,8}\b(?!\()")
 """What goes on so was the name of a file: compilers' caches call their files by hashes."""
 _HUMP = re.compile(r"[A-Z]?[a-z]++|[A-Z]++(?![a-z])")
 _EXPRESSION = re.compile(
-    r"[-+]?(?:[A-Za-z_][\w.]*+|[\d.]++)(?:[-+*%&=?!~^]{1,3}(?:[A-Za-z_][\w.]*+|[\d.]++))*+[*&]{0,2}"
+    r"[-+]?(?:[A-Za-z_][\w.]*+|[\d.]++)(?:[-+*%&=?!~^#]{1,3}(?:[A-Za-z_][\w.]*+|[\d.]++))*+[*&]{0,2}"
     r"|[\w./:-]++@[\w.-]++,?"
 )
 _CONSTANT = re.compile(r"_?[A-Z][A-Z_]*+\d*+(?:_\d+)?")
@@ -113,6 +114,7 @@ def no_placeholder(secret: str, match: re.Match[str]) -> bool:
     return (
         len(secret) >= SHORTEST
         and not _OF_A_PUBLIC_KEY.search(named)
+        and secret.lower() not in STAND_INS
         and not _PLACEHOLDER.match(secret)
         and (not _VARIABLE.match(secret) or looks_random(secret))
         and secret.count(" ") < 4
@@ -296,7 +298,11 @@ def random_word(run: str, match: re.Match[str]) -> bool:
     """A text of its own, shorter than random text within others may be: all kinds of letters, and
     changing more often than in a name."""
     kinds = (str.islower, str.isupper, str.isdigit)
-    if not all(any(map(kind, run)) for kind in kinds) or sum(map(str.isdigit, run)) < 2:
+    if not all(any(map(kind, run)) for kind in kinds) or _QUERY.search(
+        match.string[max(0, match.start() - LINE_CHARS) : match.start()]
+    ):
+        return False
+    if sum(map(str.isdigit, run)) < 2 and _count_letters_per_word(run) > 2.8:
         return False
     is_known = _says_which(match) or _is_in_a_public_block(match.string, match.start())
     if is_known or _NUMBER.fullmatch(run):
