@@ -248,8 +248,8 @@ def holds_a_pair(secret: str, match: re.Match[str]) -> bool:
 
 
 def of_an_address(secret: str, match: re.Match[str]) -> bool:
-    """Whether it is a secret between user and machine; not what stands for itself:
-    `user:password@`, `guest:guest@`."""
+    """Whether it is a secret between user and machine, and does not
+    only stand for one: the word itself, the user's own name again."""
     user = match.string[match.start() : match.end()].partition(":")[0]
     stands_for_itself = secret.lower() in {*STAND_INS, user.lower()}
     return not stands_for_itself and not _PLACEHOLDER.match(secret)
