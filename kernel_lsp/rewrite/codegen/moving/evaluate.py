@@ -129,6 +129,8 @@ class ReadPlan:
         assert isinstance(inner, Expression)
         if not found or (inner.is_zero_outside(found) and fill == 0.0):
             return inner
+        if value.dtype == "bool":
+            raise Unsupported("truth values that are filled up with numbers")
         return Expression(value, args=(inner, _number(fill)), under=found)
 
     def _joined(self, value: Value, at: Position, under: tuple[Within, ...]) -> Expression:

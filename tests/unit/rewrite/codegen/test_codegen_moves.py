@@ -187,6 +187,7 @@ def test_tensors_of_another_batch_and_empty_ones_take_the_kernel(interpreter) ->
         "torch.roll(x.double(), 1, 1)",
         "x[:, y] * 2",  # places that a tensor says
         "x.transpose(0, 1)",  # a view
+        "torch.where(F.pad(x > 0, (1, 1), value=True), 2.0, 1.0)",
     ],
 )
 def test_what_no_kernel_can_be_made_of_is_left_alone(expression) -> None:
