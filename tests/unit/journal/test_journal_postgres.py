@@ -2,6 +2,7 @@
 one's own."""
 
 import multiprocessing
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from trainer.records import Human
 pytestmark = pytest.mark.skipif(
     programs() is None, reason="no PostgreSQL (scripts/setup installs it)"
 )
+ROOT = Path(__file__).parents[3]
 FORK = multiprocessing.get_context("fork")
 """Eight fresh interpreters that import SQLAlchemy take half a minute on two busy cores."""
 
@@ -202,11 +204,9 @@ def roles(server: Postgres, url: str, tmp_path: Path) -> Iterator[dict[str, str]
         server.sql(
             f"DROP OWNED BY {name}" if _has_role(server, name) else f"CREATE ROLE {name} LOGIN"
         )
-    server.sql(
-        "GRANT USAGE ON SCHEMA public TO bob, eve;"
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO bob, eve;"
-        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO bob, eve"
-    )
+    page = (ROOT / "docs/how-to/team-journal.md").read_text()
+    (granted,) = re.findall(r"```sql\n.*?;\n(GRANT .*?)```", page, re.DOTALL)
+    server.sql(granted.replace("TO bob", "TO bob, eve"))
     yield {name: server.url.replace("ada@", f"{name}@") for name in ("bob", "eve")}
 
 
