@@ -130,7 +130,7 @@ async def test_what_must_not_be_loaded_starts_no_process(folder: Path) -> None:
 async def test_a_talk_that_is_too_long_is_refused_and_the_model_kept(folder: Path) -> None:
     runtime, talk = Runtime(folder, "/nowhere/python"), talks.spoken(1)
     talk.words += ["relu"] * 4000
-    with pytest.raises(BackboneError, match="the talk has grown"):
+    with pytest.raises(BackboneError, match="the dialog has grown"):
         await runtime.reply(talk)
     assert runtime.trouble is None
     await runtime.close()
