@@ -135,7 +135,9 @@ def test_what_cannot_start_is_said_with_its_remedy(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho accelerate tensorboard\n")
     python.chmod(0o755)
-    with pytest.raises(ConfigError, match=r"lacks accelerate, tensorboard .*pip install .*accelerate"):
+    with pytest.raises(
+        ConfigError, match=r"lacks accelerate, tensorboard .*pip install .*accelerate"
+    ):
         command_of("rl", RECIPES / "cpu-smoke.toml", False, str(python))
 
 
