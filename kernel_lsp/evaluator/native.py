@@ -22,11 +22,14 @@ from typing import Any
 
 from kernel_lsp import parsing
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.findings import Findings, candidate
 from kernel_lsp.evaluator.guards.names import ModuleNames
-from kernel_lsp.evaluator.processes.sandbox import Sandbox
-from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.records import Json, Progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the worker reads this file in the project's interpreter, which lacks psutil
+    from kernel_lsp.evaluator.findings import Findings
+    from kernel_lsp.evaluator.processes.sandbox import Sandbox
+    from kernel_lsp.evaluator.request import EvaluationRequest
 
 MODULE = "torch.utils.cpp_extension"
 BUILD_S = 240.0
@@ -125,6 +128,8 @@ async def build(
     EvaluationError."""
     if not request.native:
         return None, []
+    from kernel_lsp.evaluator.findings import candidate  # in the host alone, as above
+
     made: list[Json] = []
     libraries: list[bytes] = []
     extensions = find(request.candidate_source)
