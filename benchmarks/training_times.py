@@ -504,6 +504,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=None, help="only so many tasks")
     parser.add_argument("--bytes", action="store_true", help="also the roof; forward alone")
     options = parser.parse_args()
+    if options.limit_s < 1.5 * options.turn_s:
+        parser.error("--limit-s has no room for a turn: give it 1.5 times --turn-s at least")
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else {}
     paths = sorted(options.folder.rglob("*.py"), key=order)
     paths = [

@@ -144,19 +144,20 @@ def _fits(reference: Reference, size: int) -> bool:
 
 
 def _is_indexed_beyond(reference: Reference, trial: TrialInputs, group: Group, size: int) -> bool:
-    """Whether integers among inputs and buffers may be indices of a dimension that ends before
-    them when it is smaller. A GPU answers such an index with an assertion, after which the judge
-    cannot go on; whether one was drawn is chance, so twice the largest counts."""
-    if reference.device.name != "cuda":
-        return False
+    """Whether integers among inputs and buffers may index the dimensions of ``group``, and reach
+    beyond them when they have this smaller size. A GPU answers such an index with an assertion,
+    after which the judge cannot go on; whether one was drawn is chance, so twice the largest
+    counts."""
     arguments = tensor_leaves(trial["arguments"])
     now = arguments[group[0][0]].shape[group[0][1]]
+    if reference.device.name != "cuda" or size >= now:
+        return False
     largest = [
         int(tensor.abs().max())
         for tensor in (*arguments, *trial["state"].values())
         if tensor.numel() and tensor.dtype in INDICES
     ]
-    return size < now and any(size <= 2 * index and index < now for index in largest)
+    return any(size <= 2 * index and index < now for index in largest)
 
 
 def _insensitive(reference: Reference, first: Ran, other: TrialInputs) -> list[int]:

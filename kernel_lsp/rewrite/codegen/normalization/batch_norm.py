@@ -67,7 +67,8 @@ def matches(graph: Graph) -> list[Match]:
 
 
 def _parameters(parts: BatchNormRegion) -> dict[str, list[Any]]:
-    """``whole_channels``: a program has one (batch_norm_channels.py)."""
+    """The choices of a place, default first. ``whole_channels``: each program has a channel
+    (batch_norm_channels.py)."""
     if not batch_norm_channels.is_covered(parts):
         return PARAMETERS
     whole = batch_norm_channels.is_preferred(parts)
@@ -180,7 +181,7 @@ def _launcher_of_channels(graph: Graph, parts: BatchNormRegion, name: str, every
     running = ["running_mean", "running_var"] if _running(parts.norm) else []
     outputs = ", ".join(output.name for output in parts.lowered.region.outputs)
     statistics = f"{parts.mean.name}, {parts.rstd.name}"
-    # The Function is only told what was made: running statistics move outside of it.
+    # The Function is given what was made: running statistics change outside of it.
     last = f"_{source.title(name)}.apply({every}, [{outputs}])" if graph.gradients else outputs
     arguments = ", ".join([*given, *running])
     return "\n".join(
