@@ -322,13 +322,32 @@ def test_a_room_of_the_trainer_imports_only_those_before_it() -> None:
         assert rooms[base] <= TRAINER_BASE, f"trainer/{base}.py may not import {rooms[base]}"
 
 
+CODEGEN_ROOMS = ("core", "pointwise", "reduction", "regions", "backward")
+"""The expression IR and its text, operations and templates, from nodes to a region, gradients. A
+room imports those before it alone; all others are families of kernels, above them."""
+
+
+def test_a_room_of_the_generators_imports_only_those_before_it() -> None:
+    rooms = rooms_of(ROOT / "kernel_lsp" / "rewrite" / "codegen")
+    for place, room in enumerate(CODEGEN_ROOMS):
+        wrong = rooms[room] - {*CODEGEN_ROOMS[:place]}
+        assert not wrong, f"rewrite/codegen/{room} may not import {sorted(wrong)}"
+
+
 @pytest.mark.parametrize("top", ["trainer", "kernel_lsp", "benchmarks"])
 def test_no_rooms_import_each_other_in_a_circle(top: str) -> None:
     assert circle_of(rooms_of(ROOT / top)) == []
 
 
 @pytest.mark.parametrize(
-    "top", sorted(p.parent for p in (ROOT / "kernel_lsp").glob("*/__init__.py"))
+    "top",
+    sorted(
+        one.parent
+        for name in ("kernel_lsp", "trainer")
+        for one in (ROOT / name).rglob("__init__.py")
+        if one.parent != ROOT / name
+    ),
+    ids=lambda top: str(top.relative_to(ROOT)),
 )
 def test_no_rooms_of_a_room_import_each_other_in_a_circle(top: Path) -> None:
     assert circle_of(rooms_of(top)) == []

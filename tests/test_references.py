@@ -1,6 +1,6 @@
 """Files that docstrings and comments name are there.
 
-A file is named by its path or by the end of it: `cost.py`, `codegen/core/cost.py`. EXAMPLES are
+A file is named by its path or by the end of it: `cost.py`, `codegen/regions/cost.py`. EXAMPLES are
 files of users, in examples of what they write.
 """
 

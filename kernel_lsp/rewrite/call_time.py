@@ -20,7 +20,7 @@ from kernel_lsp.devices import REFERENCE
 from kernel_lsp.records import CallCost
 from kernel_lsp.rewrite.codegen.convolution.cost import eager_conv_seconds
 from kernel_lsp.rewrite.codegen.convolution.facts import conv_of
-from kernel_lsp.rewrite.codegen.core import cost as eager
+from kernel_lsp.rewrite.codegen.regions import cost as eager
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph, argument, is_op

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 

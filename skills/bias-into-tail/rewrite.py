@@ -4,8 +4,9 @@ the way."""
 from __future__ import annotations
 
 from kernel_lsp.rewrite.codegen.convolution.facts import KEPT
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.core.space import REDUCE, SOFTMAX
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
 from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, is_op, proof
 
 CONVOLUTIONS = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kernel_lsp.rewrite.codegen.core import fuse, space
-from kernel_lsp.rewrite.codegen.core.fuse import proofs as preconditions
+from kernel_lsp.rewrite.codegen.core import space
+from kernel_lsp.rewrite.codegen.groups import fuse
+from kernel_lsp.rewrite.codegen.groups.fuse import proofs as preconditions
 from kernel_lsp.rewrite.codegen.loss import (
     cosine_embedding,
     cross_entropy,

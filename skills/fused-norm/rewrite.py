@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernel_lsp.rewrite.codegen.core.fuse import apply
-from kernel_lsp.rewrite.codegen.core.fuse import norm_matches as match
-from kernel_lsp.rewrite.codegen.core.fuse import proofs as preconditions
 from kernel_lsp.rewrite.codegen.core.space import NORMS
+from kernel_lsp.rewrite.codegen.groups.fuse import apply
+from kernel_lsp.rewrite.codegen.groups.fuse import norm_matches as match
+from kernel_lsp.rewrite.codegen.groups.fuse import proofs as preconditions
 from kernel_lsp.rewrite.near_misses import fusing
 from kernel_lsp.rewrite.skill import Graph, Miss
 from kernel_lsp.rewrite.skill import parameters_of as parameters

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.codegen.core.fuse import apply
-from kernel_lsp.rewrite.codegen.core.fuse import pointwise_matches as match
-from kernel_lsp.rewrite.codegen.core.fuse import proofs as preconditions
+from kernel_lsp.rewrite.codegen.groups.fuse import apply
+from kernel_lsp.rewrite.codegen.groups.fuse import pointwise_matches as match
+from kernel_lsp.rewrite.codegen.groups.fuse import proofs as preconditions
 from kernel_lsp.rewrite.near_misses.fusing import pointwise as misses
 from kernel_lsp.rewrite.skill import parameters_of as parameters
 

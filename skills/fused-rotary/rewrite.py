@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.codegen.pointwise.rotary import apply
-from kernel_lsp.rewrite.codegen.pointwise.rotary import matches as match
-from kernel_lsp.rewrite.codegen.pointwise.rotary import proofs as preconditions
+from kernel_lsp.rewrite.codegen.rotary.fuse import apply
+from kernel_lsp.rewrite.codegen.rotary.fuse import matches as match
+from kernel_lsp.rewrite.codegen.rotary.fuse import proofs as preconditions
 from kernel_lsp.rewrite.skill import parameters_of as parameters
 
 __all__ = ["apply", "match", "parameters", "preconditions"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernel_lsp.rewrite.codegen.core import fuse, space
-from kernel_lsp.rewrite.codegen.core.fuse import apply
-from kernel_lsp.rewrite.codegen.core.fuse import proofs as preconditions
+from kernel_lsp.rewrite.codegen.core import space
+from kernel_lsp.rewrite.codegen.groups import fuse
+from kernel_lsp.rewrite.codegen.groups.fuse import apply
+from kernel_lsp.rewrite.codegen.groups.fuse import proofs as preconditions
 from kernel_lsp.rewrite.near_misses import fusing
 from kernel_lsp.rewrite.skill import Graph, Match, Miss
 from kernel_lsp.rewrite.skill import parameters_of as parameters

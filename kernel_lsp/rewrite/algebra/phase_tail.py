@@ -18,15 +18,10 @@ from torch import fx
 from kernel_lsp.rewrite.algebra.convolution import Convolution
 from kernel_lsp.rewrite.codegen.convolution.tail import operand_kind
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
-from kernel_lsp.rewrite.codegen.core.grow import convex
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, apply, load
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    FLOATS,
-    argument_nodes,
-    dtype_name,
-    is_pointwise,
-    value_of,
-)
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, argument_nodes, dtype_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise, value_of
+from kernel_lsp.rewrite.codegen.regions.grow import convex
 from kernel_lsp.rewrite.graph import Graph
 
 MAX_TAIL_STEPS = 16

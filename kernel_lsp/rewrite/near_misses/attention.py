@@ -16,7 +16,8 @@ from kernel_lsp.rewrite.codegen.attention import fuse as attention_fuse
 from kernel_lsp.rewrite.codegen.attention.axes import REGROUPS, TURNS, factors_of
 from kernel_lsp.rewrite.codegen.attention.match import LARGEST_HEAD
 from kernel_lsp.rewrite.codegen.attention.roles import HANDED_ON, LONGEST, SOFTMAX
-from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
 from kernel_lsp.rewrite.generated import Miss
 from kernel_lsp.rewrite.graph import Graph, argument, drops
 from kernel_lsp.rewrite.near_misses.fusing import remedy_for, type_of

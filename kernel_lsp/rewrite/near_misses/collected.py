@@ -14,9 +14,10 @@ from torch import fx
 
 from kernel_lsp.records import Explained, NearMiss, Proof
 from kernel_lsp.rewrite.codegen.convolution.facts import POOLS, RANKS
-from kernel_lsp.rewrite.codegen.core import fuse
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.space import LOSSES, NORMS, REDUCE, SOFTMAX
-from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, op_name
+from kernel_lsp.rewrite.codegen.groups import fuse
+from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE
 from kernel_lsp.rewrite.codegen.scan.fuse import SCANS
 from kernel_lsp.rewrite.generated import Match, Miss
 from kernel_lsp.rewrite.graph import Graph

@@ -1,7 +1,7 @@
 """What keeps pointwise chains, reductions, norms and losses from one kernel: the generator's own
 reasons.
 
-`pointwise` and `reductions` ask what the matchers ask (codegen/core/fuse.py) and hear why it is
+`pointwise` and `reductions` ask what the matchers ask (codegen/groups/fuse.py) and hear why it is
 refused. Not covered: what would be right and not faster, which the engine sees by itself."""
 
 from __future__ import annotations
@@ -11,19 +11,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core import fuse
-from kernel_lsp.rewrite.codegen.core.grow import grow, pointwise_groups
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, argument_nodes, op_name
 from kernel_lsp.rewrite.codegen.core.space import RegionShape, demanded_space
+from kernel_lsp.rewrite.codegen.groups import fuse
 from kernel_lsp.rewrite.codegen.pointwise.dropping import is_dropping
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    FLOATS,
-    TABLE,
-    Unsupported,
-    argument_nodes,
-    build_expression,
-    is_pointwise,
-    op_name,
-)
+from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, build_expression, is_pointwise
+from kernel_lsp.rewrite.codegen.regions.grow import grow, pointwise_groups
 from kernel_lsp.rewrite.generated import Miss
 from kernel_lsp.rewrite.graph import Graph, argument, drops
 from kernel_lsp.rewrite.near_misses import roof

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE
 from kernel_lsp.rewrite.generated import Miss
 from kernel_lsp.rewrite.graph import Graph, has_effect, is_random
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop, loops_of

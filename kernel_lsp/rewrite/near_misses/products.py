@@ -12,9 +12,9 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.convolution.facts import KEPT, RANKS, conv_of
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.matmul.operands import product_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.generated import Miss
 from kernel_lsp.rewrite.graph import Graph, argument
 from kernel_lsp.rewrite.near_misses.fusing import remedy_for, type_of

@@ -16,9 +16,9 @@ from kernel_lsp.records import Roof, RoofKind
 from kernel_lsp.rewrite import call_time
 from kernel_lsp.rewrite.codegen.convolution.cost import TENSOR_FLOPS
 from kernel_lsp.rewrite.codegen.convolution.facts import conv_of
-from kernel_lsp.rewrite.codegen.core import cost as eager
-from kernel_lsp.rewrite.codegen.core.lower import is_identity
 from kernel_lsp.rewrite.codegen.core.strides import is_copy
+from kernel_lsp.rewrite.codegen.regions import cost as eager
+from kernel_lsp.rewrite.codegen.regions.lower import is_identity
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, drops, is_op
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.graph import argument
 
 PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")

@@ -26,7 +26,7 @@ from kernel_lsp.rewrite.codegen.attention.axes import (
     size_of,
 )
 from kernel_lsp.rewrite.codegen.attention.roles import CASTS, Roles, Spine, roles_of, spine_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.graph import Graph, argument, aten
 
 MAX_DIMENSIONS = 5

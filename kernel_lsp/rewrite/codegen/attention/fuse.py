@@ -21,9 +21,10 @@ from kernel_lsp.rewrite.codegen.attention.axes import PRODUCTS
 from kernel_lsp.rewrite.codegen.attention.canonical import canonicalize
 from kernel_lsp.rewrite.codegen.attention.match import LIBRARY, Attention, find
 from kernel_lsp.rewrite.codegen.attention.roles import spine_of
-from kernel_lsp.rewrite.codegen.core import chain, cost, launching
+from kernel_lsp.rewrite.codegen.core import launching
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
+from kernel_lsp.rewrite.codegen.regions import chain, cost
 from kernel_lsp.rewrite.cost import operations as base_cost
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument

@@ -16,8 +16,8 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.attention import source as attention_source
 from kernel_lsp.rewrite.codegen.attention.match import CASTS, Attention, find_repeated
-from kernel_lsp.rewrite.codegen.core import chain
-from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.regions import chain
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten

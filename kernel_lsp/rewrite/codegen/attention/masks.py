@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core import chain
-from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.regions import chain
 from kernel_lsp.rewrite.graph import Graph, argument
 
 VIEWS = ("unsqueeze", "view", "reshape", "expand", "alias", "detach", "contiguous", "clone")

@@ -17,15 +17,10 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.attention.masks import Triangle, end_of, triangle_of
-from kernel_lsp.rewrite.codegen.core import chain
-from kernel_lsp.rewrite.codegen.core.lower import is_identity
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    FLOATS,
-    WHOLE,
-    argument_nodes,
-    is_pointwise,
-    op_name,
-)
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, WHOLE, argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
+from kernel_lsp.rewrite.codegen.regions import chain
+from kernel_lsp.rewrite.codegen.regions.lower import is_identity
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten

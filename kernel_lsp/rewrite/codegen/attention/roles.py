@@ -26,8 +26,9 @@ from kernel_lsp.rewrite.codegen.attention.axes import (
     move_dims,
     product,
 )
-from kernel_lsp.rewrite.codegen.core import chain
-from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
+from kernel_lsp.rewrite.codegen.regions import chain
 from kernel_lsp.rewrite.graph import Graph, argument
 
 CASTS = ("to", "_to_copy", "type_as")

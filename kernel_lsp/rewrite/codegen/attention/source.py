@@ -13,11 +13,12 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.attention.axes import TURNS, order_of
-from kernel_lsp.rewrite.codegen.core import chain, source
+from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames, number
 from kernel_lsp.rewrite.codegen.core.ir import Operand
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name, op_name
+from kernel_lsp.rewrite.codegen.regions import chain
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 

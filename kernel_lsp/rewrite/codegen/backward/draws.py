@@ -12,9 +12,9 @@ from dataclasses import replace
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core import source
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
 from kernel_lsp.rewrite.codegen.pointwise.dropping import is_dropping
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph, has_effect
 

@@ -33,11 +33,11 @@ from kernel_lsp.rewrite.codegen.core.ir import (
     load,
     topological,
 )
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
+from kernel_lsp.rewrite.codegen.core.nodes import argument_nodes, op_name
 from kernel_lsp.rewrite.codegen.core.space import WEIGHTS
 from kernel_lsp.rewrite.codegen.core.strides import inverse
-from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, op_name
 from kernel_lsp.rewrite.codegen.reduction import persistent, segments
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph, argument
 from kernel_lsp.rewrite.printing import guard

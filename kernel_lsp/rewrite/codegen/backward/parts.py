@@ -15,8 +15,8 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.pointwise import tiled
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion
 from kernel_lsp.rewrite.graph import argument, is_op
 from kernel_lsp.rewrite.printing.calls import Printer
 

@@ -1,7 +1,7 @@
 """Fused kernels in training: which template runs a backward region, and whether forward and
 backward together are faster than eager.
 
-Rates and passes are the cost model's (core/cost.py); nothing is measured here.
+Rates and passes are the cost model's (regions/cost.py); nothing is measured here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
-from kernel_lsp.rewrite.codegen.core import cost, templates
 from kernel_lsp.rewrite.codegen.core.ir import Region
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
 from kernel_lsp.rewrite.codegen.core.space import RegionShape
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
+from kernel_lsp.rewrite.codegen.regions import cost, templates
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from kernel_lsp.rewrite.codegen.convolution import transposed
 from kernel_lsp.rewrite.codegen.convolution.launcher import SIZES, ConvolutionJob, group, times
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name
 
 AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
 

@@ -15,7 +15,8 @@ from kernel_lsp.rewrite.codegen.convolution.facts import Conv
 from kernel_lsp.rewrite.codegen.convolution.tail import Tail
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, apply
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name, op_name, value_of
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import value_of
 from kernel_lsp.rewrite.graph import argument
 
 

@@ -15,7 +15,7 @@ import torch
 
 from kernel_lsp.rewrite.codegen.convolution.facts import Conv
 from kernel_lsp.rewrite.codegen.convolution.tail import Tail
-from kernel_lsp.rewrite.codegen.core.cost import bytes_of, eager_seconds
+from kernel_lsp.rewrite.codegen.regions.cost import bytes_of, eager_seconds
 from kernel_lsp.rewrite.graph import Graph
 
 LIBRARY_BYTES = 2.6e12

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
 from kernel_lsp.rewrite.graph import argument
 
 KEPT = "kept"

@@ -19,8 +19,8 @@ from kernel_lsp.rewrite.codegen.convolution.launcher import ConvolutionJob
 from kernel_lsp.rewrite.codegen.convolution.tail import Tail, tail_of
 from kernel_lsp.rewrite.codegen.core import launching
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name, op_name
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 

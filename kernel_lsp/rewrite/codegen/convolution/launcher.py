@@ -13,7 +13,7 @@ from kernel_lsp.rewrite.codegen.convolution import transposed as conv_transposed
 from kernel_lsp.rewrite.codegen.convolution.facts import Conv
 from kernel_lsp.rewrite.codegen.convolution.tail import Tail, reduced_dims
 from kernel_lsp.rewrite.codegen.core import source
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name, op_name
 
 SIZES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 BLOCKS = ("BLOCK_PIXELS", "BLOCK_CHANNELS", "BLOCK_K")

@@ -26,8 +26,8 @@ from kernel_lsp.rewrite.codegen.convolution.launcher import (
     pack,
 )
 from kernel_lsp.rewrite.codegen.core import source
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.ops import helpers_for
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.generated import GeneratedSource
 
 

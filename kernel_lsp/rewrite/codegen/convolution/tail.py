@@ -16,14 +16,10 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.convolution.facts import Conv, FusedPool, pool_of
-from kernel_lsp.rewrite.codegen.core.grow import convex
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, argument_nodes, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    FLOATS,
-    argument_nodes,
-    is_pointwise,
-    op_name,
-)
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
+from kernel_lsp.rewrite.codegen.regions.grow import convex
 from kernel_lsp.rewrite.graph import Graph, argument
 
 CHANNEL = ("sum", "mean", "amax", "amin", "max", "min", "logsumexp", "softmax", "log_softmax")

@@ -1,1 +1,2 @@
-"""Expression IR, lowering, launch text: what the source of every family shares."""
+"""Expression IR, iteration spaces, memory layouts, kernel and launch text: what the source of
+every family shares."""

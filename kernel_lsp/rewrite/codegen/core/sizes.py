@@ -10,8 +10,8 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core.ir import Dim
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
 from kernel_lsp.rewrite.codegen.core.space import RegionShape, shape_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,12 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    FLOATS,
-    Unsupported,
-    argument_nodes,
-    op_name,
-)
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, argument_nodes, op_name
 from kernel_lsp.rewrite.graph import argument
 
 NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")

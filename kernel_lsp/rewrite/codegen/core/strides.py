@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, op_name
 from kernel_lsp.rewrite.graph import Graph, is_op
 
 aten = torch.ops.aten

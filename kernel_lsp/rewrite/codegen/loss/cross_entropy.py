@@ -16,7 +16,8 @@ from torch import fx
 
 from kernel_lsp.rewrite.capture import read_conditions
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
-from kernel_lsp.rewrite.codegen.core import cost, launching, source
+from kernel_lsp.rewrite.codegen.core import launching, source
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, dtype_name, op_name
 from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import (
     BACKWARD,
     COUNTED,
@@ -29,7 +30,7 @@ from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import (
     WEIGHTED,
     WEIGHTED_SMOOTHING,
 )
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, dtype_name, op_name
+from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 from kernel_lsp.rewrite.printing import guard

@@ -14,6 +14,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import launching, source
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name
 from kernel_lsp.rewrite.codegen.loss.cross_entropy import (
     HOW,
     covered_rank,
@@ -37,7 +38,6 @@ from kernel_lsp.rewrite.codegen.loss.cross_entropy_maps_source import (
     TOTAL,
     WEIGHTED,
 )
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from torch import fx
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.codegen.core import fuse
+from kernel_lsp.rewrite.codegen.groups import fuse
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
 

@@ -21,7 +21,8 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
-from kernel_lsp.rewrite.codegen.core import cost, launching, source
+from kernel_lsp.rewrite.codegen.core import launching, source
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name
 from kernel_lsp.rewrite.codegen.loss import cross_entropy
 from kernel_lsp.rewrite.codegen.loss.cross_entropy_source import SMOOTHING
 from kernel_lsp.rewrite.codegen.loss.linear_cross_entropy_source import (
@@ -41,7 +42,7 @@ from kernel_lsp.rewrite.codegen.loss.linear_cross_entropy_source import (
     ROW,
     SUM,
 )
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name
+from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.cost import operations
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument, is_op

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.loss import in_parts
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
 

@@ -14,10 +14,10 @@ import torch
 from torch import fx
 
 from kernel_lsp.devices import REFERENCE
-from kernel_lsp.rewrite.codegen.core import cost
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.matmul.operands import MatmulProduct
 from kernel_lsp.rewrite.codegen.matmul.plan import PROCESSORS, MatmulPlan
+from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.graph import Graph
 
 SHARED_BYTES = 227 * 1024

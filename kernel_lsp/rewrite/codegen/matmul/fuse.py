@@ -11,14 +11,14 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen.core import launching, strides
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity
-from kernel_lsp.rewrite.codegen.core.program_names import apply_program_names
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, op_name
 from kernel_lsp.rewrite.codegen.matmul import cost as matmul_cost
 from kernel_lsp.rewrite.codegen.matmul import tail as matmul_tail
 from kernel_lsp.rewrite.codegen.matmul.operands import MatmulProduct, product_of
 from kernel_lsp.rewrite.codegen.matmul.plan import MatmulJob, MatmulPlan
 from kernel_lsp.rewrite.codegen.matmul.source import emit
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported, op_name
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, is_identity
+from kernel_lsp.rewrite.codegen.regions.program_names import apply_program_names
 from kernel_lsp.rewrite.cost import operations as roofline
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.matmul import einsum
 from kernel_lsp.rewrite.codegen.matmul.einsum import Views
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
 from kernel_lsp.rewrite.graph import argument
 
 

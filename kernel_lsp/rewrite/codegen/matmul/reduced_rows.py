@@ -17,13 +17,13 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Region, Value
-from kernel_lsp.rewrite.codegen.core.lower import output_nodes
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.matmul.operands import MatmulProduct
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.reduction import accumulate
 from kernel_lsp.rewrite.codegen.reduction.accumulate import LANES, ReductionAxis
 from kernel_lsp.rewrite.codegen.reduction.rows import close, levels
+from kernel_lsp.rewrite.codegen.regions.lower import output_nodes
 from kernel_lsp.rewrite.graph import Graph, argument
 
 REDUCTIONS = ("sum", "mean", "amax", "amin", "max", "min", "logsumexp")

@@ -18,23 +18,22 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.core import strides
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
-from kernel_lsp.rewrite.codegen.core.grow import convex
 from kernel_lsp.rewrite.codegen.core.ir import Dim, Operand, Output, Region, Value, apply, load
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity, output_nodes
-from kernel_lsp.rewrite.codegen.core.space import shape_of
-from kernel_lsp.rewrite.codegen.matmul import reduced_rows
-from kernel_lsp.rewrite.codegen.matmul.operands import MatmulProduct
-from kernel_lsp.rewrite.codegen.pointwise import channelwise
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    TABLE,
+from kernel_lsp.rewrite.codegen.core.nodes import (
     Unsupported,
     argument_nodes,
     argument_of,
     dtype_name,
-    is_pointwise,
     op_name,
 )
+from kernel_lsp.rewrite.codegen.core.space import shape_of
+from kernel_lsp.rewrite.codegen.matmul import reduced_rows
+from kernel_lsp.rewrite.codegen.matmul.operands import MatmulProduct
+from kernel_lsp.rewrite.codegen.pointwise import channelwise
+from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, is_pointwise
 from kernel_lsp.rewrite.codegen.reduction import operations as reductions
+from kernel_lsp.rewrite.codegen.regions.grow import convex
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, is_identity, output_nodes
 from kernel_lsp.rewrite.graph import Graph
 
 MAX_TAIL_NODES = 24

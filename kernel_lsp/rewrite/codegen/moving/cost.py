@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core import cost
 from kernel_lsp.rewrite.codegen.moving import operations
+from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.graph import Graph, argument
 
 SLICES = ("slice", "select", "narrow")

@@ -14,8 +14,8 @@ from kernel_lsp.rewrite.codegen.core.affine import IndexSum, IndexTerm, Within
 from kernel_lsp.rewrite.codegen.core.body import LOW_PRECISION, UniqueNames, number
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Scalar, Value
 from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand, Gather, Join, Position
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
 from kernel_lsp.rewrite.codegen.core.ops import RENDER, atom
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
 
 MAX_LOADS = 40
 """Of one kernel; more begin to spill registers, and nobody reads them."""

@@ -9,9 +9,9 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan
 from kernel_lsp.rewrite.codegen.moving.source import PlannedKernel
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 
 
 def eager_text(planned: MovedPlan, name: str) -> str:

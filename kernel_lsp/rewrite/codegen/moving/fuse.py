@@ -16,17 +16,18 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen.backward import derive
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
-from kernel_lsp.rewrite.codegen.core import cost, launching, source
+from kernel_lsp.rewrite.codegen.core import launching, source
 from kernel_lsp.rewrite.codegen.core.ir import Value, topological
-from kernel_lsp.rewrite.codegen.core.lower import is_identity
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.moving import function, operations
 from kernel_lsp.rewrite.codegen.moving import source as moving
 from kernel_lsp.rewrite.codegen.moving.cost import eager_seconds
 from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan, plan
 from kernel_lsp.rewrite.codegen.moving.region import MovedRegion, moves_much, region_of
 from kernel_lsp.rewrite.codegen.moving.source import PlannedKernel
-from kernel_lsp.rewrite.codegen.pointwise import rotary
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, Unsupported, op_name
+from kernel_lsp.rewrite.codegen.regions import cost
+from kernel_lsp.rewrite.codegen.regions.lower import is_identity
+from kernel_lsp.rewrite.codegen.rotary import fuse as rotary
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 

@@ -23,8 +23,8 @@ from kernel_lsp.rewrite.codegen.core.moves import (
     Roll,
     StridedWindow,
 )
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.graph import argument
 
 GetValue: TypeAlias = Callable[[fx.Node], Value]

@@ -16,18 +16,14 @@ from kernel_lsp.rewrite.codegen.core import affine, strides
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, apply, load, moved, topological
 from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand, Gather, Permute
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.moving import operations
 from kernel_lsp.rewrite.codegen.moving import source as moving
 from kernel_lsp.rewrite.codegen.moving.evaluate import MAX_COPIES, MovedTensor
 from kernel_lsp.rewrite.codegen.moving.region import MovedRegion, is_total
 from kernel_lsp.rewrite.codegen.moving.source import MovedJob, MovedOutput, PlannedKernel
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    Unsupported,
-    dtype_name,
-    op_name,
-    value_of,
-)
+from kernel_lsp.rewrite.codegen.pointwise.operations import value_of
 from kernel_lsp.rewrite.graph import Graph
 
 

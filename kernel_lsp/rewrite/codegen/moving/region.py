@@ -13,9 +13,10 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core import strides
-from kernel_lsp.rewrite.codegen.core.lower import is_identity
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.moving import operations
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
+from kernel_lsp.rewrite.codegen.regions.lower import is_identity
 from kernel_lsp.rewrite.graph import Graph, argument
 
 MAX_NODES = 48

@@ -19,6 +19,7 @@ from kernel_lsp.rewrite.codegen.core.affine import IndexSum
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, topological
 from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
 from kernel_lsp.rewrite.codegen.moving.evaluate import (
     Expression,
     MovedRead,
@@ -27,7 +28,6 @@ from kernel_lsp.rewrite.codegen.moving.evaluate import (
     Tiling,
     Writer,
 )
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
 
 MIN_COLUMNS = 64
 """Fewer leave a row of a tile shorter than a cache line of 16-bit elements."""

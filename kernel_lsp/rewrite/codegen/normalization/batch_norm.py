@@ -18,8 +18,8 @@ import torch
 from torch import fx
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.codegen.core import cost, launching, source
-from kernel_lsp.rewrite.codegen.core.lower import is_identity
+from kernel_lsp.rewrite.codegen.core import launching, source
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.ops import helpers_for
 from kernel_lsp.rewrite.codegen.normalization import (
     batch_norm_backward,
@@ -27,8 +27,9 @@ from kernel_lsp.rewrite.codegen.normalization import (
     batch_norm_rows,
 )
 from kernel_lsp.rewrite.codegen.normalization.batch_norm_region import BatchNormRegion, parts_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
 from kernel_lsp.rewrite.codegen.reduction import channels
+from kernel_lsp.rewrite.codegen.regions import cost
+from kernel_lsp.rewrite.codegen.regions.lower import is_identity
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core.grow import grow
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity, lower
-from kernel_lsp.rewrite.codegen.core.program_names import apply_program_names
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.core.space import RegionShape
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.reduction import channels
+from kernel_lsp.rewrite.codegen.regions.grow import grow
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, is_identity, lower
+from kernel_lsp.rewrite.codegen.regions.program_names import apply_program_names
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten

@@ -14,7 +14,8 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core.ir import Value, apply
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, as_float, op_name, prelu
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import as_float, prelu
 from kernel_lsp.rewrite.graph import Graph, argument
 
 STATISTICS = ("running_mean", "running_var")

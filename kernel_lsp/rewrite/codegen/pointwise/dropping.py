@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.graph import argument, drops
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,9 +17,11 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.codegen.core import chain, cost, launching
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.core import launching
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.pooling import source as pooling_source
+from kernel_lsp.rewrite.codegen.pooling.site import PoolRegion, Window, locator
+from kernel_lsp.rewrite.codegen.regions import chain, cost
 from kernel_lsp.rewrite.cost import operations as base_cost
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -35,57 +36,6 @@ EAGER_SHARE = {"max": 0.4, "avg": 0.4}
 0.47 for max pools in one to three dimensions, 0.15 to 0.43 for average pools)."""
 OWN_SHARE = 0.65
 """What the generated kernel reaches: 0.54 where windows overlap in one dimension, up to 0.93."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Window:
-    """One dimension of a pool."""
-
-    size: int
-    out: int
-    kernel: int
-    stride: int
-    padding: int
-    dilation: int
-
-    @property
-    def inside(self) -> bool:
-        """No window reaches past either edge."""
-        return (
-            self.padding == 0
-            and (self.out - 1) * self.stride + (self.kernel - 1) * self.dilation < self.size
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PoolRegion(chain.Surrounded):
-    """One pool in the graph and what is fused with it. ``result`` is the seed, or the part of its
-    result that is the values."""
-
-    kind: str
-    """max or avg."""
-    windows: tuple[Window, ...]
-    count_include_pad: bool
-    divisor: int | None
-
-    @property
-    def root(self) -> fx.Node:
-        return self.seed.args[0]
-
-    @property
-    def nodes(self) -> tuple[fx.Node, ...]:
-        return tuple(dict.fromkeys([*self.prologue, self.seed, self.result, *self.epilogue]))
-
-    @property
-    def taps(self) -> int:
-        return math.prod(window.kernel for window in self.windows)
-
-    @property
-    def everything(self) -> bool:
-        """One window, over the whole plane."""
-        return all(
-            w.out == 1 and w.kernel == w.size and w.inside and w.dilation == 1 for w in self.windows
-        )
 
 
 def find(graph: Graph, seed: fx.Node) -> PoolRegion | None:
@@ -181,25 +131,6 @@ def _with_neighbors(graph: Graph, bare: PoolRegion) -> PoolRegion | None:
         divisor=bare.divisor,
         count_include_pad=bare.count_include_pad, prologue=tuple(head), epilogue=tuple(tail),
     )  # fmt: skip
-
-
-def locator(sizes: tuple[int, ...], rank: int) -> chain.Locate:
-    """Operands vary along the batch (0), the channels (1) and the places of a plane (2)."""
-    lead = len(sizes) - rank
-    groups = [list(range(lead - 1)), [lead - 1], list(range(lead, len(sizes)))]
-
-    def locate(node: fx.Node) -> tuple[int, ...] | None:
-        axes = chain.grouped_axes(sizes, groups, node)
-        full = axes is not None and tuple(node.meta["val"].shape) == sizes
-        if full:
-            return (0, 1, 2)
-        return (
-            axes
-            if axes in ((), (1,), (2,), (1, 2)) and node.meta["val"].dtype in (*FLOATS, torch.bool)
-            else None
-        )
-
-    return locate
 
 
 # --- what it is worth --------------------------------------------------------------------

@@ -7,19 +7,18 @@ first-level cache."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core import chain, source
+from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name
+from kernel_lsp.rewrite.codegen.pooling.site import PoolRegion, locator
+from kernel_lsp.rewrite.codegen.regions import chain
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
-
-if TYPE_CHECKING:
-    from kernel_lsp.rewrite.codegen.pooling.fuse import PoolRegion
 
 WORDS = {1: ("column",), 2: ("row", "column"), 3: ("slice", "row", "column")}
 LENGTHS = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
@@ -50,10 +49,6 @@ def _between(index: str, length: str, low: bool) -> str:
 
 class _PoolingWriter:
     def __init__(self, graph: Graph, pool: PoolRegion, choice: dict[str, Any], name: str) -> None:
-        from kernel_lsp.rewrite.codegen.pooling.fuse import (
-            locator,
-        )  # the planner's module imports this one
-
         self.graph, self.pool, self.choice, self.name = graph, pool, choice, name
         self.rank = len(pool.windows)
         names = UniqueNames(TAKEN)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, lower
-from kernel_lsp.rewrite.codegen.core.program_names import apply_program_names
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.core.space import RegionShape, shape_of
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, TABLE, Unsupported, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, lower
+from kernel_lsp.rewrite.codegen.regions.program_names import apply_program_names
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.loops.results import Result, results_of
 from kernel_lsp.rewrite.loops.unrolled import UnrolledLoop

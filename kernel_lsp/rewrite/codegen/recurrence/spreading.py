@@ -14,7 +14,8 @@ import torch
 from torch import fx
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import TABLE
 from kernel_lsp.rewrite.graph import Graph, argument, is_op, is_random
 from kernel_lsp.rewrite.loops.walks import SliceWalk
 

@@ -18,8 +18,9 @@ from kernel_lsp.rewrite.codegen.core.ir import (
     part,
     reduce,
 )
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.space import POOLS, is_counted
-from kernel_lsp.rewrite.codegen.pointwise.operations import as_float, is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import as_float, is_pointwise
 from kernel_lsp.rewrite.graph import argument
 
 GetArgument = Callable[[str], Any]

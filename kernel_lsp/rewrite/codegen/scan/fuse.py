@@ -10,8 +10,7 @@ products in training. The source is `source.py`'s."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,17 +19,18 @@ from torch import fx
 from kernel_lsp.devices import REFERENCE
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.codegen.core import chain, cost, launching
+from kernel_lsp.rewrite.codegen.core import launching
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.regions import chain, cost
 from kernel_lsp.rewrite.codegen.scan import source as scan_source
 from kernel_lsp.rewrite.codegen.scan import trained
+from kernel_lsp.rewrite.codegen.scan.site import WHOLE, Scan, locator
 from kernel_lsp.rewrite.cost import operations as base_cost
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 SCANS = {"cumsum": "sum", "cumprod": "prod"}
-WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 FEW_LINES = REFERENCE.processors
 """Fewer lines than a GPU has multiprocessors: one program for each would leave some idle."""
 EAGER_SHARE = 0.3
@@ -38,41 +38,6 @@ EAGER_SHARE = 0.3
 and along a middle one); with few lines it is less, in proportion; one line goes to CUB, which is
 at copy speed."""
 MIN_SAVING = 0.1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scan(chain.Surrounded):
-    """One scan in the graph and what is fused with it. ``seed`` is the cumsum or cumprod node,
-    ``result`` its value at unflipped places: the seed, or the flip behind it."""
-
-    root: fx.Node
-    """What is scanned: pointwise of operands, at unflipped places."""
-    shift: int
-    """Zeros in front of ``root`` along the dimension."""
-    sizes: tuple[int, ...]
-    dim: int
-    reverse: bool
-    inner: tuple[fx.Node, ...]
-    """flips, cats and pads that the kernel's indices replace."""
-
-    @property
-    def nodes(self) -> tuple[fx.Node, ...]:
-        tail = () if self.result is self.seed else (self.result,)
-        return tuple(dict.fromkeys([*self.prologue, *self.inner, self.seed, *tail, *self.epilogue]))
-
-    @property
-    def lines(self) -> int:
-        return math.prod(self.sizes) // self.sizes[self.dim]
-
-    @property
-    def n_inner(self) -> int:
-        return math.prod(self.sizes[self.dim + 1 :])
-
-    @property
-    def groups(self) -> list[list[int]]:
-        """Dimensions before, of and after the scan."""
-        rank = len(self.sizes)
-        return [list(range(self.dim)), [self.dim], list(range(self.dim + 1, rank))]
 
 
 def matches(graph: Graph) -> list[Match]:
@@ -215,19 +180,6 @@ def _alone(
         seed=seed, result=result, root=root, shift=shift, sizes=tuple(seed.meta["val"].shape),
         dim=dim, reverse=result is not seed, inner=tuple(inner),
     )  # fmt: skip
-
-
-def locator(scan: Scan, *, shifted: bool) -> Callable[[fx.Node], tuple[int, ...] | None]:
-    """Where operands lie; before the scan they are shorter by the shift."""
-    sizes = list(scan.sizes)
-    if shifted:
-        sizes[scan.dim] -= scan.shift
-
-    def locate(node: fx.Node) -> tuple[int, ...] | None:
-        axes = chain.grouped_axes(sizes, scan.groups, node)
-        return axes if node.meta["val"].dtype in (*FLOATS, *WHOLE) else None
-
-    return locate
 
 
 # --- what it is worth --------------------------------------------------------------------

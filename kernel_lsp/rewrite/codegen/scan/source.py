@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core import chain, source
+from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, topological
-from kernel_lsp.rewrite.codegen.pointwise.operations import dtype_name, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import dtype_name, op_name
+from kernel_lsp.rewrite.codegen.regions import chain
+from kernel_lsp.rewrite.codegen.scan.site import Scan, locator
 from kernel_lsp.rewrite.generated import GeneratedSource
 from kernel_lsp.rewrite.graph import Graph
-
-if TYPE_CHECKING:
-    from kernel_lsp.rewrite.codegen.scan.fuse import Scan
 
 TAKEN = (
     "lines", "steps", "present", "first", "offs", "source", "carry", "edge", "kept", "outer",
@@ -81,10 +80,6 @@ class _ScanWriter:
         self.product = op_name(scan.seed) == "cumprod"
         self.whole_numbers = not scan.seed.meta["val"].dtype.is_floating_point
         names = UniqueNames(TAKEN)
-        from kernel_lsp.rewrite.codegen.scan.fuse import (
-            locator,
-        )  # the planner's module imports this one
-
         inside = set(scan.nodes)
         head = chain.PointwiseChain(
             graph=graph, inside=inside, names=names, locate=locator(scan, shifted=bool(scan.shift))

@@ -139,7 +139,7 @@ def test_other_norms_are_left_to_eager():
 def test_a_layer_norm_of_few_long_rows_is_worth_a_kernel_and_one_of_many_is_not():
     """On a GPU eager gives each row to one of 132 multiprocessors: 16 rows leave 116 of them
     idle."""
-    from kernel_lsp.rewrite.codegen.core import cost
+    from kernel_lsp.rewrite.codegen.regions import cost
 
     estimates = []
     for shape in ((16, 2**20), (132, 2**17), (4096, 4096)):

@@ -13,10 +13,10 @@ from typing import Any
 from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.ir import Region
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.core.space import RegionShape
 from kernel_lsp.rewrite.codegen.pointwise import flat, tiled
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported
 from kernel_lsp.rewrite.codegen.reduction import persistent, rows, segments, split
 from kernel_lsp.rewrite.generated import GeneratedSource
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core import cost
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
+from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten

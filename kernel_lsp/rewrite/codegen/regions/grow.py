@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core.lower import is_identity, output_nodes, squeezed_nodes
+from kernel_lsp.rewrite.codegen.core.nodes import argument_nodes, op_name
 from kernel_lsp.rewrite.codegen.core.space import (
     LOSSES,
     NORMS,
@@ -20,7 +20,8 @@ from kernel_lsp.rewrite.codegen.core.space import (
 )
 from kernel_lsp.rewrite.codegen.pointwise.channelwise import is_channelwise
 from kernel_lsp.rewrite.codegen.pointwise.dropping import is_dropping
-from kernel_lsp.rewrite.codegen.pointwise.operations import argument_nodes, is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
+from kernel_lsp.rewrite.codegen.regions.lower import is_identity, output_nodes, squeezed_nodes
 from kernel_lsp.rewrite.graph import Graph, argument
 
 MAX_NODES = 40

@@ -17,10 +17,11 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen.backward.kernels import require_constant
-from kernel_lsp.rewrite.codegen.core import cost, launching
+from kernel_lsp.rewrite.codegen.core import launching
+from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
-from kernel_lsp.rewrite.codegen.pointwise import rotary_source
-from kernel_lsp.rewrite.codegen.pointwise.operations import FLOATS, dtype_name, op_name
+from kernel_lsp.rewrite.codegen.regions import cost
+from kernel_lsp.rewrite.codegen.rotary import source as rotary_source
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 

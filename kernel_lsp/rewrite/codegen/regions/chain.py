@@ -14,17 +14,11 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
-from kernel_lsp.rewrite.codegen.core.grow import convex
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, load, topological
-from kernel_lsp.rewrite.codegen.core.lower import is_identity
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    Unsupported,
-    argument_nodes,
-    dtype_name,
-    is_pointwise,
-    op_name,
-    value_of,
-)
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, argument_nodes, dtype_name, op_name
+from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise, value_of
+from kernel_lsp.rewrite.codegen.regions.grow import convex
+from kernel_lsp.rewrite.codegen.regions.lower import is_identity
 from kernel_lsp.rewrite.graph import Graph
 
 MAX_NODES = 16

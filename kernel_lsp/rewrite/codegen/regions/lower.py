@@ -12,6 +12,13 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.core import strides
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region, Value, load
+from kernel_lsp.rewrite.codegen.core.nodes import (
+    Unsupported,
+    argument_nodes,
+    argument_of,
+    dtype_name,
+    op_name,
+)
 from kernel_lsp.rewrite.codegen.core.sizes import Sizes, Wide
 from kernel_lsp.rewrite.codegen.core.space import (
     LOSSES,
@@ -23,15 +30,7 @@ from kernel_lsp.rewrite.codegen.core.space import (
     space_of,
 )
 from kernel_lsp.rewrite.codegen.pointwise import channelwise
-from kernel_lsp.rewrite.codegen.pointwise.operations import (
-    IDENTITY,
-    TABLE,
-    Unsupported,
-    argument_nodes,
-    argument_of,
-    dtype_name,
-    op_name,
-)
+from kernel_lsp.rewrite.codegen.pointwise.operations import IDENTITY, TABLE
 from kernel_lsp.rewrite.codegen.reduction import operations as reductions
 from kernel_lsp.rewrite.graph import Graph, drops, is_op
 

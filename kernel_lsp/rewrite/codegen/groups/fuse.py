@@ -12,15 +12,16 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen.backward import draws, parts, training
 from kernel_lsp.rewrite.codegen.backward import kernels as backward
-from kernel_lsp.rewrite.codegen.core import cost, launching, source, strides
-from kernel_lsp.rewrite.codegen.core.grow import grow, pointwise_groups
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity, lower
-from kernel_lsp.rewrite.codegen.core.program_names import apply_program_names
+from kernel_lsp.rewrite.codegen.core import launching, source, strides
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, op_name
 from kernel_lsp.rewrite.codegen.core.space import NORMS, RegionShape, space_of
-from kernel_lsp.rewrite.codegen.core.templates import Template, emit, template_for
-from kernel_lsp.rewrite.codegen.pointwise import gated
+from kernel_lsp.rewrite.codegen.groups import gated
 from kernel_lsp.rewrite.codegen.pointwise.dropping import is_dropping
-from kernel_lsp.rewrite.codegen.pointwise.operations import Unsupported, op_name
+from kernel_lsp.rewrite.codegen.regions import cost
+from kernel_lsp.rewrite.codegen.regions.grow import grow, pointwise_groups
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, is_identity, lower
+from kernel_lsp.rewrite.codegen.regions.program_names import apply_program_names
+from kernel_lsp.rewrite.codegen.regions.templates import Template, emit, template_for
 from kernel_lsp.rewrite.generated import GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 

@@ -14,10 +14,10 @@ from torch import fx
 
 from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen.core.ir import Output, Region
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion, is_identity
+from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.space import LOSSES, SOFTMAX, space_of
 from kernel_lsp.rewrite.codegen.core.strides import is_copy
-from kernel_lsp.rewrite.codegen.pointwise.operations import op_name
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, is_identity
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.cost.operations import rates as rates
 from kernel_lsp.rewrite.graph import Graph, argument

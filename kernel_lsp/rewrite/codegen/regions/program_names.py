@@ -13,8 +13,8 @@ from dataclasses import replace
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.core.ir import Output, Value, topological
-from kernel_lsp.rewrite.codegen.core.lower import LoweredRegion
 from kernel_lsp.rewrite.codegen.core.ops import RENDER
+from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.naming import Statements
 

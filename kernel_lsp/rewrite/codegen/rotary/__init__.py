@@ -1,0 +1,1 @@
+"""Rotary position embeddings in one kernel each way."""
