@@ -110,12 +110,14 @@ def compare(
     known: Sequence[tuple[float, float]] = (),
     edge: str = "",
     again: torch.Tensor | None = None,
+    uncertain: torch.Tensor | None = None,
 ) -> Comparison:
     """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is
     none (the reference then stands in for it and four floors are allowed). ``constants``: all of
     the rule's constants times this (2 for gradients). ``known``: `errors_of` the reference on
     other inputs. ``edge``: the family, where inputs hold values at the edges. ``again``: the oracle
-    of inputs that were moved by float64's eps."""
+    of inputs that were moved by float64's eps. ``uncertain``: where NaN may stand for a number
+    (split_products.py)."""
     if not (reference.dtype.is_floating_point or reference.dtype.is_complex):
         return compare_exact(candidate, reference, oracle)
     dtype = candidate.dtype
@@ -129,7 +131,7 @@ def compare(
     )
     selected = shaped = versions
     if not versions.are_finite:  # selecting costs more than the rest of the comparison
-        misplaced = _compare_not_finite(versions, edge)
+        misplaced = _compare_not_finite(versions, edge, uncertain)
         if misplaced is not None:
             return misplaced
         selected, shaped = _finite_parts(versions)
@@ -169,10 +171,14 @@ class _OutputVersions:
         )
 
 
-def _compare_not_finite(versions: _OutputVersions, edge: str) -> Comparison | None:
+def _compare_not_finite(
+    versions: _OutputVersions, edge: str, uncertain: torch.Tensor | None
+) -> Comparison | None:
     """A failed comparison when NaN or infinity stand where they must not, else None."""
     c, r = versions.candidate, versions.reference
-    return compare_edges(c, r, versions.oracle, edge) if edge else compare_special(c, r)
+    if not edge:
+        return compare_special(c, r)
+    return compare_edges(c, r, versions.oracle, edge, uncertain)
 
 
 def _finite_parts(versions: _OutputVersions) -> tuple[_OutputVersions, _OutputVersions]:
@@ -324,7 +330,11 @@ def compare_special(candidate: torch.Tensor, reference: torch.Tensor) -> Compari
 
 
 def compare_edges(
-    candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor, family: str
+    candidate: torch.Tensor,
+    reference: torch.Tensor,
+    oracle: torch.Tensor,
+    family: str,
+    uncertain: torch.Tensor | None = None,
 ) -> Comparison | None:
     """:func:`compare_special` where the inputs hold infinities, NaN or the largest values.
 
@@ -334,7 +344,7 @@ def compare_edges(
     one of them was written. NaN out of infinities says that there is no answer, and a rewrite may
     give one. NaN out of NaN says that something went wrong before, which nobody may hide: some of
     it must be left (a product with zeros, which a rewrite may leave out, spreads it to more
-    places)."""
+    places). Where ``uncertain``, NaN may stand for anything."""
     rounded = oracle.to(reference.dtype)
     meant = _kinds(rounded) == _kinds(reference)
     lost = meant & torch.isnan(reference)
@@ -343,6 +353,8 @@ def compare_edges(
     if family == NOT_A_NUMBER and not bool((lost & torch.isnan(candidate)).any()):
         wrong |= lost
     wrong &= ~(torch.isinf(reference) & torch.isnan(candidate))
+    if uncertain is not None:
+        wrong &= ~(uncertain & torch.isnan(candidate))
     if family == EXTREME:  # parts of the sum were larger than the sum
         near = reference.abs() > torch.finfo(reference.dtype).max / NEAR_OVERFLOW
         wrong &= ~(near & ~torch.isfinite(candidate))

@@ -28,6 +28,7 @@ from kernel_lsp.evaluator.gradients import (
     second_order,
 )
 from kernel_lsp.evaluator.judging import needs, noise, numerics, variations
+from kernel_lsp.evaluator.judging.split_products import SplitProducts
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
@@ -224,6 +225,11 @@ class Reference:
             generators=drawn,
             draws=drawn != before,
         )
+
+    def run_split(self, trial: TrialInputs) -> Ran:
+        """`run`, with NaN for what a float32 product on tensor cores may not know."""
+        with SplitProducts():
+            return self.run(trial, trial["noise_seed"])
 
     def learn(self, placed: Any, state: ModuleState) -> None:
         """Call it once to see how it treats its arguments. Raises EvaluationError, and what it

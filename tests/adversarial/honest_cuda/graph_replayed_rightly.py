@@ -1,4 +1,6 @@
-"""Replays a graph with fresh inputs, returns a copy, and captures again when a parameter moved."""
+"""Replays a graph with fresh inputs, returns a copy, and captures again when a parameter moved.
+
+Its memory can be written in training too, whoever captured: under inference_mode it could not be."""
 
 import torch
 import torch.nn as nn
@@ -14,7 +16,15 @@ class ModelNew(nn.Module):
     def forward(self, x):
         key = (x.shape, x.dtype, tuple(p.data_ptr() for p in self.parameters()))
         if self.key != key:
-            self.given, self.key = x.clone(), key
+            self.key = key
+            self.capture(x)
+        self.given.copy_(x)
+        self.graph.replay()
+        return self.out.clone()
+
+    def capture(self, x):
+        with torch.inference_mode(False), torch.no_grad():
+            self.given = x.clone()
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -23,6 +33,3 @@ class ModelNew(nn.Module):
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 self.out = torch.relu(self.norm(self.linear(self.given)))
-        self.given.copy_(x)
-        self.graph.replay()
-        return self.out.clone()
