@@ -89,7 +89,7 @@ def optimize(
     )
     _keep(found, begun, plan, settings)
     offered = _find_offer(found)
-    applied = _apply(found, offered, plan, settings) if apply and offered else []
+    applied = _apply(offered, plan, settings) if apply and offered else []
     offer = _offer(found, offered, plan) if offered and not applied else None
     page = _keep_page(page_text(found, offered, applied, plan.root), offer, plan, settings)
     if as_json:
@@ -161,9 +161,7 @@ def _job(one: ProgramTarget, plan: ProgramPlan) -> Job:
     )
 
 
-def _apply(
-    found: ProgramOutcome, offered: ProgramVariant, plan: ProgramPlan, settings: Settings
-) -> list[Path]:
+def _apply(offered: ProgramVariant, plan: ProgramPlan, settings: Settings) -> list[Path]:
     """Write all edits of the workspace's files, after a look that every file is still what was
     measured."""
     texts = {path: text for path, text in offered.texts.items() if is_own(path, plan.root)}

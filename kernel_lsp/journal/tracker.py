@@ -245,17 +245,6 @@ class Tracker:
                 events += self._something_else(item, how, now, credited)
         return events
 
-    def committed(self, identity: Identity, fingerprint: str, now: float) -> list[Event]:
-        """The events that follow when version control's HEAD has the target with this
-        fingerprint."""
-        found = _find_credited(
-            [t for t in self._at.get(identity, ()) if t.phase in IN_PLACE], fingerprint
-        )
-        if found is None or found.phase is AcceptancePhase.COMMITTED:
-            return []
-        events = [] if found.phase is AcceptancePhase.KEPT else [self._keep(found, now)]
-        return [*events, self._commit(found, now, "HEAD has it")]
-
     def tick(self, now: float) -> list[Event]:
         """Choices whose proof never came. Call about once a second while `waiting`."""
         late = [

@@ -55,7 +55,6 @@ from kernel_lsp.rewrite.printing.forward import Emission, emit
 from kernel_lsp.rewrite.scripts import load_skills
 from kernel_lsp.rewrite.view import view_of
 
-Rewrites: TypeAlias = dict[str, ModuleType]
 AppliedGraph: TypeAlias = tuple[Graph, list[Proof], list[str]]
 """A graph after some steps, their proofs, what they did. Never changed once it is remembered."""
 MAX_PREFIXES = 200

@@ -87,7 +87,7 @@ class Tensors:
         if not tensor.is_complex():
             spec["values"] = summary(tensor, self.torch)
         inexact = tensor.is_floating_point() or tensor.is_complex()
-        activation = spec["kind"] == "argument" and inexact and not _is_mask(tensor, self.torch)
+        activation = spec["kind"] == "argument" and inexact and not _is_mask(tensor)
         if parameter or activation:
             return
         blob = self._packed(tensor)
@@ -163,7 +163,7 @@ def _sample_values(tensor: Any) -> Any:
     return tensor
 
 
-def _is_mask(tensor: Any, torch: Any) -> bool:
+def _is_mask(tensor: Any) -> bool:
     """Whether it has at most two distinct values, and more than two elements: an additive mask
     does."""
     if (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 
 from kernel_lsp.agents.prompt_encoding import Dialog, DialogPhase, Situation
-from kernel_lsp.agents.prompt_encoding.grammar import GrammarNode
+from kernel_lsp.agents.prompt_encoding.grammar import GrammarNode, table
 from kernel_lsp.records import (
     Form,
     GraphView,
@@ -110,3 +110,20 @@ def spoken(seed: int, replies: int = 6, **sizes: int) -> Dialog:
         if talk.phase is DialogPhase.RESULT:
             talk.heard(None)
     return talk
+
+
+class _Itself(dict[str, str]):
+    def __missing__(self, word: str) -> str:
+        return word
+
+
+def ebnf(start: GrammarNode) -> str:
+    """The grammar for a server's structured output (xgrammar's dialect): every word with the blank
+    behind it."""
+    nodes = table(start, _Itself())  # type: ignore[arg-type]
+    rules = []
+    for number, branches in enumerate(nodes):
+        texts = [f'"{word} "' + (f" n{after}" if nodes[after] else "") for word, after in branches]
+        if texts:
+            rules.append(f"{'root' if number == 0 else f'n{number}'} ::= {' | '.join(texts)}")
+    return "\n".join(rules) + "\n"

@@ -11,7 +11,7 @@ import talks
 import tiny_policy
 
 from kernel_lsp.agents.backbones.small.runtime import ModelReply, Runtime
-from kernel_lsp.agents.prompt_encoding import Dialog, grammar
+from kernel_lsp.agents.prompt_encoding import Dialog
 
 pytestmark = [pytest.mark.vllm, pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -46,7 +46,7 @@ def test_vllm_says_what_our_runtime_says(vllm_environment: Path, tmp_path: Path)
     folder = tmp_path / "policy"
     tiny_policy.write(folder, dtype=torch.float32, **SIZES)
     spoken = [talks.spoken(seed, replies=seed % 7) for seed in range(QUESTIONS)]
-    questions = [{"text": talk.text, "grammar": grammar.ebnf(talk.offer)} for talk in spoken]
+    questions = [{"text": talk.text, "grammar": talks.ebnf(talk.offer)} for talk in spoken]
     (tmp_path / "asked.json").write_text(json.dumps(questions))
     files = [folder, tmp_path / "asked.json", tmp_path / "answered.json"]
     environment = {

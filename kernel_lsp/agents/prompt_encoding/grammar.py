@@ -2,9 +2,8 @@
 well-formed.
 
 `GrammarNode` has the words that may come next and what follows each; one without any is the end of
-a reply. The same graph goes to the child that decodes (`table`) and to a vLLM as its structured
-output (`ebnf`). It is shared where what follows is the same, so it grows with the sum of the
-choices, not with their product."""
+a reply. The child that decodes gets it as a `table`. It is shared where what follows is the same,
+so it grows with the sum of the choices, not with their product."""
 
 from __future__ import annotations
 
@@ -75,21 +74,6 @@ def table(start: GrammarNode, tokens: Mapping[str, int]) -> list[list[list[int]]
         [[tokens[word], numbers[id(after)]] for word, after in node.branches.items()]
         for node in order
     ]
-
-
-def ebnf(start: GrammarNode) -> str:
-    """The grammar for a server's structured output (xgrammar's dialect): every word with the blank
-    behind it."""
-    numbers, order = _number_nodes(start)
-    rules = []
-    for number, node in enumerate(order):
-        branches = [
-            f'"{word} "' + (f" n{numbers[id(after)]}" if after.branches else "")
-            for word, after in node.branches.items()
-        ]
-        if branches:
-            rules.append(f"{'root' if number == 0 else f'n{number}'} ::= {' | '.join(branches)}")
-    return "\n".join(rules) + "\n"
 
 
 def _number_nodes(start: GrammarNode) -> tuple[dict[int, int], list[GrammarNode]]:

@@ -60,7 +60,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     extra = _plan_variations(reference, pick, bound, big) + _plan_gradients(
         reference, pick, made, big
     )
-    extra += _edges(reference, pick, big) + _sizes(reference, pick) + _single(reference, pick, big)
+    extra += _edges(reference, big) + _sizes(reference, pick) + _single(reference, pick, big)
     extra += _circumstances(reference, big)
     made[-1:-1] = extra  # the last has the parameters as constructed
     made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
@@ -141,7 +141,7 @@ def _plan_gradients(
     return [{**second, "batch": reference.batch[1][0]}] if reference.batch else []
 
 
-def _edges(reference: Reference, pick: random.Random, big: bool) -> list[Descriptor]:
+def _edges(reference: Reference, big: bool) -> list[Descriptor]:
     """Values at the edges, of those families that the reference takes."""
     batch = reference.batch[1][0] if big and reference.batch else None
     asked = reference.edges if not big or batch else reference.edges[:1]

@@ -52,7 +52,6 @@ def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Gener
             *_launcher(
                 name,
                 convolution,
-                letters,
                 dtype,
                 (block_rows, block_w, next_power_of_two(taps)),
                 outputs,
@@ -160,7 +159,6 @@ def _sum(first: str, number: int, last: str, sign: str) -> str:
 def _launcher(
     name: str,
     convolution: Convolution,
-    letters: str,
     dtype: str,
     blocks: tuple[int, int, int],
     outputs: int | None,

@@ -22,8 +22,6 @@ aten = torch.ops.aten
 MIN_STEPS = 4
 Slice: TypeAlias = tuple[fx.Node, int, int]
 """A tensor, one of its dimensions, and an index there."""
-ReadsByNode: TypeAlias = dict[int, set[int]]
-"""Index -> positions of the operations that read this slice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -75,7 +75,6 @@ class Printer:
         self.functional = functional
         self.device = device
         """Source of a device, e.g. ``x.device``; None when the target has no tensor input."""
-        self.used_functional = False
 
     def call(self, node: fx.Node, operand: Any) -> tuple[str, int]:
         """(source, precedence) of a call_function node."""
@@ -176,7 +175,6 @@ class Printer:
         positional = [self.value(a, operand) for a in node.args[:count]]
         while positional and positional[-1] == "None":
             positional.pop()
-        self.used_functional |= module == self.functional
         name = name.removeprefix("linalg_")
         return (
             f"{module}.{name}({', '.join([*positional, *self._keywords(node, count, operand)])})",

@@ -317,7 +317,7 @@ def test_a_grammar_grows_with_the_sum_of_the_choices() -> None:
 
 def test_the_same_grammar_for_a_server() -> None:
     talk = Dialog(HERE, skip=True)
-    assert grammar.ebnf(talk.offer) == (
+    assert talks.ebnf(talk.offer) == (
         'root ::= "apply_skill " n1\n'
         'n1 ::= "@0 " n2 | "@1 " n3\n'
         'n2 ::= "BLOCK_M " n4\n'

@@ -81,10 +81,6 @@ class Editor(RuleBasedStateMachine):
     def see(self, place: Identity, fingerprint: str | None, how: str) -> None:
         self.take(self.tracker.observed(place, fingerprint, how, self.now), fingerprint)  # type: ignore[arg-type]
 
-    @rule(place=st.sampled_from(PLACES), fingerprint=st.sampled_from(["A", "B", "C"]))
-    def commit(self, place: Identity, fingerprint: str) -> None:
-        self.take(self.tracker.committed(place, fingerprint, self.now), fingerprint)
-
     @rule(seconds=st.sampled_from([0.2, 1.0, 6.0, 90_000.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds

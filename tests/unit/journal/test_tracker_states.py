@@ -204,16 +204,6 @@ def test_a_day_later_in_the_same_session_confirms() -> None:
     assert tracker.observed(NET, "B", "save", T0 + 3 * DAY_S) == []
 
 
-@pytest.mark.parametrize(
-    ("fingerprint", "expected"), [("B", "kept kept_committed"), ("A", ""), ("x", "")]
-)
-def test_version_control_confirms_only_the_same_code(fingerprint: str, expected: str) -> None:
-    tracker = Tracker("s1")
-    run(*TAKEN, tracker=tracker)
-    assert words(tracker.committed(NET, fingerprint, T0 + 9)) == expected
-    assert words(tracker.committed(NET, fingerprint, T0 + 10)) == ""
-
-
 def test_an_unreadable_state_loses_only_the_unreadable_rows() -> None:
     good = wire.to_json(Tracker("s1").export())
     assert Tracker.restore({"version": 99, "proposals": [1]}).phase("p1") is None

@@ -36,7 +36,7 @@ def canonicalize(graph: Graph, out: fx.Node) -> fx.Node | None:
     """The second product in the plain spelling, put into the graph in the place of ``out``; None,
     and a graph as it was, where the program says something else."""
     spine = spine_of(graph, out)
-    roles = None if spine is None else roles_of(graph, spine)
+    roles = None if spine is None else roles_of(spine)
     if spine is None or roles is None:
         return None
     return _EagerAttentionWriter(graph, spine, roles).write()

@@ -111,7 +111,7 @@ def _from_product(graph: Graph, node: fx.Node, reader: fx.Node, steps: int) -> l
     return None
 
 
-def roles_of(graph: Graph, spine: Spine) -> Roles | None:
+def roles_of(spine: Spine) -> Roles | None:
     """Which label has which part in the two products of the spine; None: they are no attention."""
     first, last = spine.nodes[0], spine.nodes[-1]
     scores = product(first)

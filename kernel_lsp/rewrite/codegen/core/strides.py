@@ -109,7 +109,7 @@ def permute_node(graph: Graph, node: fx.Node, order: Sequence[int], before: fx.N
     """A view of the node with its dimensions in this order; what is behind a transpose, where it
     is that."""
     order = tuple(order)
-    if is_op(node, *TRANSPOSES) and (base := _undo_transpose(graph, node, order)) is not None:
+    if is_op(node, *TRANSPOSES) and (base := _undo_transpose(node, order)) is not None:
         return base
     moved = [dim for dim, position in enumerate(order) if dim != position]
     if len(moved) == 2:
@@ -119,7 +119,7 @@ def permute_node(graph: Graph, node: fx.Node, order: Sequence[int], before: fx.N
     )
 
 
-def _undo_transpose(graph: Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node | None:
+def _undo_transpose(node: fx.Node, order: tuple[int, ...]) -> fx.Node | None:
     """The tensor that was transposed, when the order takes that back: tried on sizes that all
     differ."""
     base: fx.Node = node.args[0]

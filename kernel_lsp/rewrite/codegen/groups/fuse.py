@@ -60,12 +60,12 @@ def is_rms(graph: Graph, match: Match) -> bool:
     """A mean of squares that scales its own input."""
     names = {op_name(node) for node in match.nodes}
     full = any(
-        tuple(n.meta["val"].shape) == tuple(m.meta["val"].shape) for n, m in _scalings(graph, match)
+        tuple(n.meta["val"].shape) == tuple(m.meta["val"].shape) for n, m in _scalings(match)
     )
     return bool(names & {"rsqrt", "sqrt"}) and "mean" in names and full
 
 
-def _scalings(graph: Graph, match: Match) -> list[tuple[fx.Node, fx.Node]]:
+def _scalings(match: Match) -> list[tuple[fx.Node, fx.Node]]:
     """Products and quotients of a tensor with something computed from its own mean."""
     return [
         (node, node.args[0] if isinstance(node.args[0], fx.Node) else node)

@@ -48,7 +48,7 @@ def emit(job: MatmulJob) -> GeneratedSource:
 
 
 def _kernel(job: MatmulJob) -> str:
-    finish = _partial_store(job) if job.split else _tail(job)
+    finish = _partial_store() if job.split else _tail(job)
     lines = matmul_loops.statements(job, finish)
     return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), _doc(job), lines)
 
@@ -66,7 +66,7 @@ def _doc(job: MatmulJob) -> str:
     return f"{doc} and finishes it in registers."
 
 
-def _partial_store(job: MatmulJob) -> list[str]:
+def _partial_store() -> list[str]:
     return [
         "    tl.store(partial_ptr + (part * all_rows + rows) * n_cols + cols, product, mask=mask)"
     ]

@@ -146,7 +146,7 @@ class ChannelLayout:
         )
         return block
 
-    def store(self, body: Body, name: str, index: int, count: int, text: str) -> None:
+    def store(self, body: Body, name: str, index: int, text: str) -> None:
         """Partial results are [count, channels, chunks]."""
         where = (
             f"({index} * {self.size} + {'channel' if self.is_inner else 'own'}) * n_chunks + chunk"
@@ -209,7 +209,7 @@ def sums(
     _own(layout, body)
     for index, (value, lane) in enumerate(zip(reductions, lanes, strict=True)):
         (text,) = accumulate.finish(body, value, lane, layout.axis)
-        layout.store(body, "partial", index, len(values), text)
+        layout.store(body, "partial", index, text)
     header = layout.header(operands, ["partial"])
     doc = (
         "Each program adds up a chunk of a channel."
@@ -260,7 +260,7 @@ def statistics(
         f"m2 = {layout.axis.call('sum', f'{m2} + {count} * ({mean} - {keep}) * ({mean} - {keep})')}"
     )
     for index, text in enumerate(("count", "mean", "m2")):
-        layout.store(body, "partial", index, 3, text)
+        layout.store(body, "partial", index, text)
     doc = "Count, mean and squared deviations of a chunk (Welford, lane by lane)."
     first = source.kernel_text(
         f"_{name}_partial_kernel", layout.header([x], ["partial"]), doc, body.lines

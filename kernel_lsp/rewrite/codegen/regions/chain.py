@@ -49,7 +49,7 @@ def after(graph: Graph, seed: fx.Node, locate: Locate) -> list[fx.Node]:
                 inside.add(node)
                 changed = True
                 break
-    return _single_result(graph, inside, seed)
+    return _single_result(graph, inside)
 
 
 def _joins(
@@ -61,7 +61,7 @@ def _joins(
     return all(locate(arg) is not None for arg in others) and convex(graph, {*inside, node})
 
 
-def _single_result(graph: Graph, inside: set[fx.Node], seed: fx.Node) -> list[fx.Node]:
+def _single_result(graph: Graph, inside: set[fx.Node]) -> list[fx.Node]:
     order = graph.ordered(inside)
     while len(order) > 1:
         results = [n for n in order if graph.is_output(n) or any(u not in order for u in n.users)]

@@ -94,13 +94,13 @@ def _acts(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) 
 
 def _reader_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
     shape = shape_of(node)
-    if node in squeezed_nodes(graph.ordered({*group, node}), space):
+    if node in squeezed_nodes(graph.ordered({*group, node})):
         return shape == _squeezed_shape(space)
     return shape == space.sizes or (bool(space.reduced) and shape == _kept_shape(space))
 
 
 def _producer_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
-    shape, squeezed = shape_of(node), squeezed_nodes(graph.ordered(group), space)
+    shape, squeezed = shape_of(node), squeezed_nodes(graph.ordered(group))
     if any(user in squeezed for user in node.users if user in group):
         return _feeds_reduction(node, group) and shape == space.sizes
     if shape == space.sizes:
@@ -123,7 +123,7 @@ def _holds_channels(user: fx.Node, node: fx.Node) -> bool:
 def _restores(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
     """unsqueeze right after a reduction without keepdim puts the dimension back."""
     base = node.args[0]
-    if base not in squeezed_nodes(graph.ordered(group), space) or len(space.reduced) != 1:
+    if base not in squeezed_nodes(graph.ordered(group)) or len(space.reduced) != 1:
         return False
     return int(argument(node, "dim")) % len(space.sizes) == space.reduced[0]
 

@@ -77,7 +77,7 @@ class _RegionLowering:
         self.order = self._order()
         self.sizes = tuple(self.space.expanded[dim] for dim in self.order)
         self.inside = set(nodes)
-        self.squeezed = squeezed_nodes(nodes, space)
+        self.squeezed = squeezed_nodes(nodes)
         self.wide: dict[tuple[fx.Node, tuple[int, ...]], Wide] = {}
         for node in self.nodes:
             for key, found in self._outside(node):
@@ -311,7 +311,7 @@ class _RegionLowering:
         return node in self.squeezed or shape_of(node) != self.space.sizes
 
 
-def squeezed_nodes(nodes: Sequence[fx.Node], space: RegionShape) -> set[fx.Node]:
+def squeezed_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """Nodes whose shape lacks the reduced dimensions (reductions with keepdim=False and their
     users)."""
     found: set[fx.Node] = set()
