@@ -2,7 +2,7 @@
 
     with ProgramBench(plan, clock, recorded, report, timetable) as bench:
         bench.profile()                 bench.shares: where the step's device time goes
-        bench.time_first()              what needs neither a target nor a compiler
+        bench.time_first()              what needs no target
         bench.time_later(looked)        with the rewrites of targets, and torch.compile
         bench.measured
 
@@ -34,6 +34,7 @@ from kernel_lsp.programs.measuring import (
     LAST,
     LATER,
     SLOWEST,
+    SURE,
     Agreement,
     MeasuredWays,
     RunSchedule,
@@ -129,6 +130,10 @@ class ProgramBench:
         self._beside = 1
         """How many runs at once there is room for, where their times do not count."""
         self._optimizers: frozenset[str] = frozenset()
+        self._first_compiled: list[ProgramWay] = []
+        """torch.compile, and with it the fused optimizer."""
+        self._kernels_to_compile: ProgramVariant | None = None
+        """Rewrites of targets that go with torch.compile."""
         self._checked: dict[str, StepRun] = {}
         """Runs whose times do not count, by their key, those that failed too."""
         self.draws = False
@@ -292,8 +297,8 @@ class ProgramBench:
     # --- 3
 
     def time_first(self) -> None:
-        """The program as it is and what needs neither a target nor a compiler, once: targets come
-        next. What computes is checked later, beside what targets gave."""
+        """The program as it is and what needs no target. Targets come next, and compilers after
+        them, unless a fused optimizer may be a gain by itself: that is known within minutes."""
         if self.is_broken:
             return
         ways = [AS_IS]
@@ -304,6 +309,33 @@ class ProgramBench:
         if not self.plan.may_compile:
             self.notes.append(NOT_COMPILED)
         self._measure(ways, FIRST)
+        if composing.OPTIMIZER in self.variants:
+            self._time_compiled(self._begun_right())
+            self._make_sure()
+
+    def _time_compiled(self, begun: ProgramVariant | None) -> None:
+        """torch.compile, and with it the fused optimizer ``begun``, once."""
+        if not self._first_compiled:
+            self._first_compiled = [*self._plain[:1]]
+            if begun is not None:
+                self._first_compiled += self._compiled(begun, None)
+        wrong = {name for name, found in self.agreements.items() if not found.right}
+        self._measure([way for way in self._first_compiled if way.name not in wrong], FIRST)
+
+    def _make_sure(self) -> None:
+        """Time the edits that seem to pay beside the fastest way without them, until an interval is
+        known; those with which the program computes something else are none."""
+        while (pair := self.measured.promising) is not None and not self._is_right(pair[1]):
+            del self.measured.runs[pair[1]]
+        if pair is None or not self._measure(pair, SURE):
+            return
+        before, after = pair
+        ratio = self.measured.ratio(before, after)
+        if ratio is not None and measuring.pays(ratio):
+            self._say(
+                f"{after.name}: {ratio.mid:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}] against "
+                f"{before.name}, and it computes what the program does"
+            )
 
     def _measure(self, ways: Sequence[ProgramWay], rounds: range) -> bool:
         """False: the time was over before all were run, which is noted."""
@@ -333,8 +365,8 @@ class ProgramBench:
             ours.append(replace(ours[0], name="our kernels, torch.compile", mode="default"))
         known = [way for way in self.measured.runs if way != AS_IS]
         chosen = [AS_IS, *plain[:MAX_PLAIN], *(way for way in known if way.is_edited), *ours]
-        checks = [AS_IS] * 4
-        return [*checks, *plain, *ours, *rounds * chosen]
+        checks, first = [AS_IS] * 4, [way for way in plain if way not in self.measured.runs]
+        return [*checks, *first, *ours, *rounds * chosen]
 
     @property
     def _plain(self) -> list[ProgramWay]:
@@ -361,9 +393,9 @@ class ProgramBench:
         return [ProgramWay(name=words, variant=variant.name, mode=mode or "default")]
 
     def tell_gain(self) -> None:
-        """Of our edits, when a run has ended, against the fastest that is known."""
+        """Of our edits, when their first run has ended, against the fastest that is known."""
         best, other = self.measured.best_edited, self.measured.best_plain
-        if best is not None and other is not None:
+        if best is not None and other is not None and len(self.measured.runs[best]) == 1:
             before, after = self.measured.step_ms(other), self.measured.step_ms(best)
             if before and after and before / after > 1.0:
                 words = f"{best.name}: {before / after:.2f}x against {other.name}, measured once"
@@ -384,11 +416,12 @@ class ProgramBench:
             )
             return
         begun = self._begun_right()
-        self._measure([*self._plain[:1], *(self._compiled(begun, None) if begun else [])], FIRST)
+        self._time_compiled(begun)
         composed = self._composed(looked, begun)
         if composed:
             fastest = [way for way in (AS_IS, self.measured.best_plain) if way is not None]
             self._measure([*dict.fromkeys(fastest), *composed], EARLY)
+        self._make_sure()
         self._measure(self._plain[1:], FIRST)
         schedule = BenchSchedule(self)
         measuring.measure_doubtful(self.measured, self._start, self._say, schedule)
@@ -471,17 +504,36 @@ class ProgramBench:
             if kept is not None:
                 ways.append(ProgramWay(name=kept.name, variant=kept.name))
                 if kept.name == composing.KERNELS:
-                    ways += self._compiled(kept, None)
+                    ways += self._compiled_kernels(kept, begun)
         return ways
+
+    def _compiled_kernels(
+        self, kernels: ProgramVariant, begun: ProgramVariant | None
+    ) -> list[ProgramWay]:
+        """Rewrites of ours and torch.compile together, without those that it matches."""
+        if not self.clock.roots or not self.plan.may_compile:
+            return []
+        less = self._kernels_to_compile = composing.unmatched(kernels, begun, self._workspace)
+        kept = less.composed if less is not None else ()
+        left_out = [one.qualname for one in kernels.composed if one not in kept]
+        if left_out:
+            self.notes.append(
+                f"not together with torch.compile, whose own kernels are as fast there and are "
+                f"fused with what stands beside them: {', '.join(left_out)}"
+            )
+        if less is None:
+            return []
+        if less is not kernels:
+            self._add(less)
+        return self._compiled(less, None)
 
     def _in_best_mode(self, plain: Sequence[ProgramWay]) -> list[ProgramWay]:
         """Our edits in the mode of the fastest of ``plain``, where that is not the default one."""
         best = self.measured.best(plain)
         if best is None or best.regional or best.mode in (None, "default"):
             return []
-        names = (composing.OPTIMIZER, composing.KERNELS)
-        found = [self.variants[name] for name in names if name in self.variants]
-        return [way for variant in found for way in self._compiled(variant, best.mode)]
+        found = (self.variants.get(composing.OPTIMIZER), self._kernels_to_compile)
+        return [way for one in found if one is not None for way in self._compiled(one, best.mode)]
 
     def _is_right(self, way: ProgramWay) -> bool:
         if way.name not in self.agreements:

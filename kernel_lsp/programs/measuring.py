@@ -32,6 +32,9 @@ FIRST, LATER, AGAIN, LAST, EARLY = range(1), range(1, 4), range(4, 5), range(5, 
 """The first round of each way, and those of what has a chance; the one of edits that the first
 would drop; those beside the way that is timed last; and the first of edits of targets, beside the
 fastest until then."""
+SURE = range(9, 12)
+"""Of the fastest edits beside the fastest way without, as soon as they seem to pay: with the first
+round four, of which Student's t gives an interval (with two it would be 64 deviations wide)."""
 HOPELESS = 1.15
 """Times as fast as our edits is the fastest way, in each of two rounds: they are not run again."""
 FAR_BEHIND = 1.5
@@ -116,6 +119,16 @@ class MeasuredWays:
     def best_edited(self) -> ProgramWay | None:
         """The fastest with our edits."""
         return self.best(way for way in self.runs if way.is_edited)
+
+    @property
+    def promising(self) -> tuple[ProgramWay, ProgramWay] | None:
+        """The fastest way without our edits and the fastest with, where the second is ahead by what
+        is worth an edit."""
+        before, after = self.best_plain, self.best_edited
+        if before is None or after is None:
+            return None
+        speed, other = self.speed(after), self.speed(before)
+        return (before, after) if speed and other and speed >= WORTH * other else None
 
     def worth_more(self, plain: int) -> list[ProgramWay]:
         """The program as it is, as many of its fastest ways, and our edits, where they are not far

@@ -15,7 +15,7 @@ import pytest
 from kernel_lsp import analysis, files, leftovers, scratch
 from kernel_lsp.commands import programs
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.patching.store import is_own
+from kernel_lsp.patching.store import Place, is_own
 from kernel_lsp.programs import composing, measuring, offering, targets, whole
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
@@ -250,11 +250,49 @@ class B(nn.Module):
 def rewritten(path: Path, name: str, number: int, imports: tuple[str, ...]) -> ProgramTarget:
     body = f"class {name}(nn.Module):\n    def forward(self, x):\n        return torch.add(x, {number})\n"
     edit = SourceEdit(qualname=name, imports=imports, target=body)
-    candidate = SimpleNamespace(summary="add", edit=edit, steps=())
+    candidate = SimpleNamespace(summary="add", edit=edit, steps=(), compiles=False)
     evaluation = SimpleNamespace(speedup=None)
     best = SimpleNamespace(id=f"of {name}", candidate=candidate, evaluation=evaluation)
     outcome: Any = SimpleNamespace(best=best)
     return looked(("model", name), path=path, qualname=name, outcome=outcome)
+
+
+def against_compiler(one: ProgramTarget, on_device: float | None, whole: float) -> ProgramTarget:
+    """The target, as many times as fast as torch.compile: its kernels, and all of a call."""
+    known = {} if on_device is None else {"compile": SimpleNamespace(mid=on_device)}
+    evaluation = SimpleNamespace(
+        speedup=None, device_speedups=known, speedups={"compile": SimpleNamespace(mid=whole)}
+    )
+    best = SimpleNamespace(**{**vars(one.proposal), "evaluation": evaluation})
+    outcome: Any = SimpleNamespace(best=best)
+    return replace(one, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kept"),
+    [
+        ((1.02, 1.4), (1.30, 1.1), ["B"]),
+        ((1.02, 1.4), (1.00, 1.4), []),
+        ((1.50, 0.9), (None, 1.1), ["A", "B"]),
+    ],
+)
+def test_with_torch_compile_go_the_kernels_that_it_does_not_match(
+    tmp_path: Path, a: tuple[float | None, float], b: tuple[float | None, float], kept: list[str]
+) -> None:
+    path, place = tmp_path / "model.py", Place(folder=tmp_path)
+    path.write_text(TWO)
+    mine = [
+        against_compiler(rewritten(path, name, number, ()), *ratios)
+        for name, number, ratios in (("A", 1, a), ("B", 2, b))
+    ]
+    workspace = composing.Workspace(root=tmp_path, place=place)
+    (variant,) = composing.with_targets(mine, None, None, workspace)
+    found = composing.unmatched(variant, None, workspace)
+    assert [one.qualname for one in found.composed] == kept if found else not kept
+    assert (found is variant) is (len(kept) == 2)
+    if kept == ["B"]:
+        assert found is not None and found.name == composing.UNMATCHED
+        assert "return x + 1" in found.texts[path] and "torch.add(x, 2)" in found.texts[path]
 
 
 @pytest.mark.parametrize(

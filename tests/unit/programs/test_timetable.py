@@ -19,7 +19,14 @@ from kernel_lsp.programs import bench as benches
 from kernel_lsp.programs import composing, measuring, optimizing
 from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
 from kernel_lsp.programs.composing import ProgramVariant
-from kernel_lsp.programs.measuring import AS_IS, COMPILED, SLOWEST, MeasuredWays, RunSchedule
+from kernel_lsp.programs.measuring import (
+    AS_IS,
+    COMPILED,
+    SLOWEST,
+    Agreement,
+    MeasuredWays,
+    RunSchedule,
+)
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import TargetsAtWork
 from kernel_lsp.programs.shares import ShareRow, Shares
@@ -235,6 +242,56 @@ def test_targets_come_before_compilers_and_are_timed_before_their_other_modes(
     rounds = {way.name: sorted(runs) for way, runs in made.measured.runs.items()}
     assert rounds["our kernels"][:3] == [1, 2, 3], "and in a round of its own before these"
     assert rounds["our kernels"][-1] == 8 and 8 in rounds[AS_IS.name]
+
+
+def test_a_fused_optimizer_is_a_sure_gain_before_targets_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, said = _bench(tmp_path, monkeypatch, 1e6), list[str]()
+    times = {"a fused optimizer, torch.compile": 5.0, FAST.name: 6.0}
+    started: list[str] = made.started  # type: ignore[attr-defined]
+
+    def start(way: ProgramWay, number: int = 0, **more: Any) -> StepRun:
+        started.append(way.name)
+        return StepRun(way=way, steps_ms=(times.get(way.name, 8.0) + 0.01 * number,) * 8)
+
+    variant = ProgramVariant(name=composing.OPTIMIZER, texts={}, before={})
+    monkeypatch.setattr(made, "_start", start)
+    monkeypatch.setattr(made, "_say", said.append)
+    monkeypatch.setattr(composing, "fuse_optimizers", lambda *_: variant)
+    monkeypatch.setattr(made, "_is_right", lambda way: True)
+    made.time_first()
+    (last,) = [words for words in said if "computes what the program does" in words]
+    assert last.startswith("a fused optimizer, torch.compile: 1.20x [1.1"), last
+    assert [started.count(name) for name in times] == [4, 4]
+    count = len(started)
+    made.time_later([])
+    assert "a fused optimizer, torch.compile" in started[count:], "and it stays in the rounds"
+
+
+def test_a_gain_that_computes_something_else_is_none_and_is_not_timed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _bench(tmp_path, monkeypatch, 1e6)
+    wrong = ProgramWay(name="a fused optimizer, torch.compile", variant="wrong")
+
+    def start(way: ProgramWay, number: int = 0, **more: Any) -> StepRun:
+        return StepRun(way=way, steps_ms=(2.0 if way == wrong else 8.0,) * 8)
+
+    def is_right(way: ProgramWay) -> bool:
+        made.agreements[way.name] = Agreement(right=way != wrong, steps=(), detail="another loss")
+        return way != wrong
+
+    variant = ProgramVariant(name=composing.OPTIMIZER, texts={}, before={})
+    made.variants["wrong"] = replace(variant, name="wrong")
+    monkeypatch.setattr(made, "_start", start)
+    monkeypatch.setattr(composing, "fuse_optimizers", lambda *_: variant)
+    monkeypatch.setattr(made, "_compiled", lambda *_: [wrong])
+    monkeypatch.setattr(made, "_is_right", is_right)
+    made.time_first()
+    assert wrong not in made.measured.runs
+    made.time_later([])
+    assert wrong not in made.measured.runs
 
 
 def test_runs_whose_times_do_not_count_go_side_by_side(
