@@ -73,6 +73,7 @@ class Started:
         return self._process.returncode
 
     async def end(self) -> None:
+        """Kill the child and all that it has started, and wait for the end, 5 s at most."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)  # own session: also ends compilers it started

@@ -67,6 +67,7 @@ class _Turn:
     cost: Cost = field(default_factory=Cost)
 
     def add(self, agent: str, prompt: Prompt, reply: Reply, parsed: Parsed) -> None:
+        """Keep one exchange, and add its cost to the turn's."""
         self.exchanges.append(Exchange(agent=agent, prompt=prompt, reply=reply, parsed=parsed))
         self.cost += sizing.cost(prompt, reply)
 

@@ -146,6 +146,7 @@ class _CheckRun:
         self.num_fixed = 0
 
     def find(self, paths: Sequence[Path]) -> list[FoundFile]:
+        """The files that these paths mean, as each project says."""
         return discovery.discover(paths, self._projects, force_exclude=self._force_exclude)
 
     def read_stdin(self, name: Path | None) -> list[FoundFile]:

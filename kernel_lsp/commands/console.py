@@ -58,6 +58,7 @@ class _PlainRenderable:
 
 class _Plain(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """What is printed, with characters that would steer the terminal taken out."""
         return [_PlainRenderable(printed) for printed in renderables]
 
 
@@ -172,6 +173,7 @@ class _Count(ProgressColumn):
     """3 of 40."""
 
     def render(self, task: Task) -> Text:
+        """ "3 of 10"; empty while the total is unknown."""
         return Text("" if task.total is None else f"{task.completed:.0f} of {task.total:.0f}")
 
 
@@ -181,6 +183,7 @@ class _Left(ProgressColumn):
     max_refresh = 0.5
 
     def render(self, task: Task) -> Text:
+        """ "0:00:12 left"; empty while the total is unknown."""
         left = None if task.total is None else task.time_remaining
         return Text("" if left is None else f"{timedelta(seconds=round(left))} left")
 

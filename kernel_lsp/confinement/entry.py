@@ -72,6 +72,8 @@ def require(required: frozenset[str]) -> None:
 
 
 def required_layers(*, nesting: bool = False) -> frozenset[str]:
+    """The layers that this process must have around it before it runs code; `nesting`: those of a
+    zygote, which confines its children itself."""
     found = _required.get()
     return found & OF_A_ZYGOTE if nesting else found
 

@@ -14,6 +14,8 @@ RENAMED_SIGNAL = 128
 
 
 def code(status: int) -> int:
+    """The exit status as a shell gives it: what a process returned, or RENAMED_SIGNAL and the
+    number of its signal."""
     found = os.waitstatus_to_exitcode(status)
     return RENAMED_SIGNAL - found if found < 0 else found
 
@@ -39,6 +41,7 @@ def _children() -> list[int]:
 
 
 def close_all_but(*kept: int) -> None:
+    """Close every descriptor of this process but these."""
     lowest = 0
     for descriptor in sorted(kept):
         os.closerange(lowest, descriptor)

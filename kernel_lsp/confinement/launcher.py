@@ -10,6 +10,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main() -> None:
+    """Run launching.py without importing the package around it, which would read files that are not
+    needed."""
     for name, folder in (("kernel_lsp", os.path.dirname(HERE)), ("kernel_lsp.confinement", HERE)):
         package = sys.modules[name] = type(sys)(name)
         package.__path__ = [folder]

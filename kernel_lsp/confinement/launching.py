@@ -30,6 +30,8 @@ INSIDE = "--inside-bubblewrap"
 
 
 def main() -> None:
+    """Confine this process as the order in its last argument says, and become the program; ends
+    with its parent."""
     _die_with(os.getppid())
     asked = marshal.loads(binascii.a2b_base64(sys.argv[-1]))
     order = confine.Order(**asked["order"])

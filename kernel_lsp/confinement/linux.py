@@ -55,18 +55,21 @@ def syscall(what: str, number: int, *arguments: int | bytes | object) -> int:
 
 
 def prctl(what: str, option: int, value: int | bytes = 0) -> int:
+    """What prctl returns for the option. Raises OSError, which names `what`."""
     argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(value)
     zero = ctypes.c_ulong(0)
     return check(_libc.prctl(ctypes.c_int(option), argument, zero, zero, zero), what)
 
 
 def unshare(flags: int) -> None:
+    """Move this process into new namespaces. Raises OSError."""
     check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def mount(
     source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None
 ) -> None:
+    """mount(2). Raises OSError, which names the target."""
     texts = [text.encode() if text is not None else None for text in (source, target, kind, data)]
     done = _libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
     check(done, f"mount {target}")

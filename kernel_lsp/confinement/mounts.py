@@ -183,6 +183,7 @@ def _place(tree: int, path: str) -> None:
 
 
 def move(tree: int, path: str) -> None:
+    """Put a detached tree of mounts at the path, and close its descriptor."""
     linux.syscall(
         "move_mount", MOVE_MOUNT, tree, b"", AT_FDCWD, path.encode(), MOVE_MOUNT_F_EMPTY_PATH
     )

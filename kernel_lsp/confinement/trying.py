@@ -21,6 +21,7 @@ from kernel_lsp.confinement.layers import OVERLAYS, PROCESSES, REPLACED
 
 
 def main() -> None:
+    """Try the parts of a confinement in the folder that stdin names, and print what holds."""
     asked = json.load(sys.stdin)
     folder = Path(asked["folder"])
     (folder / "overlaid").mkdir()

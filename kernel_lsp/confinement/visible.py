@@ -153,11 +153,13 @@ def _of_editable_packages() -> list[str]:
 
 
 def devices(*, gpu: bool) -> list[str]:
+    """Device files that confined code may open and that are here; with `gpu` those of GPUs too."""
     found = [f"/dev/{name}" for name in DEVICES]
     return [path for path in (*found, *(gpu_devices() if gpu else ())) if os.path.exists(path)]
 
 
 def gpu_devices(folder: str = "/dev") -> list[str]:
+    """Device files that GPUs compute by, in the folder, sorted."""
     found = {f"{folder}/{name}" for name in os.listdir(folder) if _computes(name)}
     for part in matching(f"{folder}/{GPU_PARTS}/*"):
         with linux.Ignoring(OSError):

@@ -84,12 +84,16 @@ class RecordedCallee(Callee):
 
     @property
     def changes_arguments(self) -> bool:
+        """Whether a call writes into its arguments."""
         return bool(self.conduct.changed)
 
     def around(self, target: Any) -> Callee:
+        """The same recorded call of another target, a candidate for example."""
         return RecordedCallee(target, self._opened, self._workload, self.conduct, self._place)
 
     def bind(self, arguments: Any) -> Any:
+        """(positional, by name) as the program called it, with these tensors in the place of the
+        recorded ones."""
         specs = self._opened.specs
         tensors = [self._passed(t, spec) for t, spec in zip(arguments[0], specs, strict=True)]
         if self._autocast is not None:
@@ -249,6 +253,8 @@ class RecordedSubject(Subject):
         self.fixed = frozenset(i for i, spec in enumerate(self._opened.specs) if "blob" in spec)
 
     def arguments(self, seed: int) -> Any:
+        """[positional, by name] of one call, its tensors drawn by the seed with the shapes, strides
+        and kinds of values that were recorded; what is fixed is as recorded."""
         device = torch.get_default_device()
         tensors = []
         for place, spec in enumerate(self._opened.specs):
@@ -263,6 +269,8 @@ class RecordedSubject(Subject):
         return [tensors, {}]
 
     def records_gradients(self, arguments: Any) -> bool:
+        """Whether a call with these arguments is recorded by autograd: they or the parameters need
+        gradients, and the program was not in inference."""
         if self._is_inference:
             return False
         state = (
@@ -273,10 +281,12 @@ class RecordedSubject(Subject):
         return any(tensor.requires_grad for tensor in (*tensor_leaves(arguments), *state))
 
     def may_record_gradients(self, arguments: Any) -> bool:
+        """False: what records gradients was seen in the run."""
         return False  # what records gradients was seen in the run
 
     @property
     def has_single(self) -> bool:
+        """False: objects of a program hold the dtypes that they were made with."""
         return False  # a program's own objects hold its types
 
     @property
@@ -285,6 +295,8 @@ class RecordedSubject(Subject):
         return self._callees[0].conduct
 
     def learn(self, arguments: Any) -> None:
+        """Call the reference once and keep what it does to its arguments, for all callees. Raises
+        EvaluationError where it writes into memory that arguments share."""
         with torch.set_grad_enabled(self.records_gradients(arguments)):
             conduct = conduct_of(self._callees[0], arguments)
         for callee in self._callees:
@@ -466,6 +478,8 @@ class _Collecting:
     """ids of the objects that hold the one that is looked at: an object may hold itself."""
 
     def collect(self, value: Any) -> Any:
+        """The tensors and plain values in a value, with the kind of whatever else it holds; an
+        object that holds itself is entered once."""
         if isinstance(value, torch.Tensor) or type(value) in (*PLAIN, torch.dtype, torch.device):
             return value
         if (

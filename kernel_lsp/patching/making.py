@@ -342,12 +342,15 @@ class _PatchText:
         return found[-1]
 
     def dump(self, name: str) -> str | None:
+        """The syntax tree of a definition as text; None where the module has none of this name."""
         return ast.dump(self.find(name)) if name in self.definitions else None
 
     def holds(self, statement: ast.stmt) -> bool:
+        """Whether the module has this statement at its top."""
         return ast.dump(statement) in self._dumps
 
     def text_lines(self, first: int, last: int) -> list[str]:
+        """Lines `first` to `last`, counted from 1."""
         return self._lines[first - 1 : last]
 
     def lines(self, node: ast.stmt) -> str:
@@ -359,6 +362,7 @@ class _PatchText:
         return "\n".join(self.text_lines(first, node.end_lineno or node.lineno))
 
     def span(self, node: Definition) -> Span:
+        """Where a definition lies in the text, its decorators and last line end included."""
         first, last = _first(node), _last(node)
         return Span(start=self._starts[first - 1] + node.col_offset, end=self._starts[last - 1] + 1)
 

@@ -156,11 +156,14 @@ class _Deep:
     notes: list[str] = field(default_factory=list)
 
     async def run(self, seeds: Sequence[Proposal]) -> tuple[tuple[Proposal, ...], SearchSummary]:
+        """Search from these proposals: what is worth an offer, and what the search came to."""
         resumed = len(self.archive.attempts)
         stop = await self.search(seeds)
         return self._found(), self._summary(stop, resumed)
 
     async def search(self, seeds: Sequence[Proposal]) -> StopReason:
+        """Search until something says stop; attempts of an earlier run in the archive are gone on
+        from."""
         resumed = len(self.archive.attempts)
         attempts.enter(self.archive, seeds, self._digest)
         arms = BanditArms(Path(self.settings.data_dir))

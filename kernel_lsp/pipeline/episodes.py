@@ -93,6 +93,7 @@ class EpisodeArchive(MemoryArchive):
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> Attempt | None:
+        """As `MemoryArchive.begin`; what was said on the way is noted for the episode."""
         earlier = super().begin(attempt, candidate)
         if earlier is None:
             self._note(attempt, exchanges, drafts)
@@ -104,6 +105,7 @@ class EpisodeArchive(MemoryArchive):
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> None:
+        """As `MemoryArchive.add`; what was said on the way is noted for the episode."""
         super().add(attempt)
         self._note(attempt, exchanges, drafts)
 
@@ -122,12 +124,15 @@ class _Port:
         self.asked: asyncio.Queue[tuple[Prompt, asyncio.Future[Reply]]] = asyncio.Queue()
 
     async def open(self, report: Report) -> ModelInfo:
+        """What the trainer says of its model."""
         return self._info
 
     async def count(self, prompt: Prompt) -> int:
+        """Tokens of the prompt, estimated from its bytes."""
         return math.ceil(sum(size(m.text) for m in prompt.messages) / BYTES_PER_TOKEN)
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
+        """The reply that the trainer puts in, after it was handed the prompt."""
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         await self.asked.put((prompt, answer))
         return await answer

@@ -46,6 +46,8 @@ class _Module:
         self.lines = self.text.split("\n")
 
     def edit(self) -> SourceEdit:
+        """The target replaced and all else that is new put beside it. Raises RewriteError where two
+        statements share a line."""
         body = _parse(self.text)
         target = self._chosen(body)
         above = 0

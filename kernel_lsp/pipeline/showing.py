@@ -34,12 +34,15 @@ class _Collector:
         self.asked: list[Prompt] = []
 
     async def open(self, report: Report) -> ModelInfo:
+        """A model with room for every prompt."""
         return ROOMY
 
     async def count(self, prompt: Prompt) -> int:
+        """0: every prompt fits."""
         return 0
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
+        """Keep the prompt; choose no skill where it asks for one, else raise BackboneError."""
         self.asked.append(prompt)
         if prompt.tools and prompt.tools[0].name == tools.SELECT:
             return Reply(text=NO_CHOICE, latency_s=0.0, model=ROOMY.model)

@@ -631,15 +631,18 @@ class BenchSchedule(RunSchedule):
         )
 
     def words(self, planned: Sequence[tuple[ProgramWay, int]]) -> str:
+        """ " (3 runs left, about 2 min)", of those planned; empty where at most one is left."""
         left = [way for way, number in planned if not self._bench.is_kept(way, number)]
         seconds = words_of_seconds(self._timetable.total_s(left))
         return f" ({len(left)} runs left, about {seconds})" if len(left) > 1 else ""
 
     def begin(self, way: ProgramWay, number: int) -> None:
+        """Start the run early, held before it computes, where the bench looks ahead."""
         if self._bench.looks_ahead:
             self._bench.start_early(way, number, held=True)
 
     def after_run(self) -> None:
+        """Say what our edits gain so far, where that is news."""
         self._bench.tell_gain()
 
 

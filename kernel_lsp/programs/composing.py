@@ -140,6 +140,7 @@ def compile_outermost(
 
 
 def mode_words(mode: str | None) -> str:
+    """The mode of torch.compile in words; None is the default mode."""
     return "torch.compile" if mode in (None, "default") else f"torch.compile in mode {mode}"
 
 

@@ -67,6 +67,7 @@ class MeasuredWays:
         return fmean(found) if found else None
 
     def failed(self, way: ProgramWay) -> str | None:
+        """Why a run of this way failed; None where none did."""
         return next((run.failed for run in self.runs.get(way, {}).values() if run.failed), None)
 
     @property
@@ -104,6 +105,7 @@ class MeasuredWays:
         return ratio.mid if ratio else None
 
     def best(self, ways: Iterable[ProgramWay]) -> ProgramWay | None:
+        """The way with the largest `speed`; None where none was measured."""
         return max(
             (way for way in ways if self.speed(way) is not None),
             key=lambda way: self.speed(way) or 0.0,
@@ -314,6 +316,8 @@ class _DrawMoments:
 
     @property
     def scatter_ratio(self) -> float:
+        """Variance of the edited program's numbers over that of the original's; infinite where the
+        latter is 0."""
         return self.edited_variance / self.variance if self.variance else math.inf
 
 

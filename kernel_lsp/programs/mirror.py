@@ -94,6 +94,7 @@ class Mirror:
         ]
 
     def remove(self) -> None:
+        """Delete the copy of the program."""
         leftovers.remove(self.copy.parent)
 
     def __enter__(self) -> Mirror:

@@ -36,6 +36,8 @@ class KeptRuns:
                 self._runs = dict(json.loads(self._path.read_text(encoding="utf-8")))
 
     def find(self, key: Any) -> StepRun | None:
+        """The run that was kept under this key; None where it is older than MAX_AGE_S or than one
+        of its files."""
         kept = self._runs.get(digest(key))
         if not isinstance(kept, dict):
             return None

@@ -53,6 +53,7 @@ class ProgramWay:
 
     @property
     def is_edited(self) -> bool:
+        """Whether it runs with rewrites."""
         return self.variant is not None
 
 

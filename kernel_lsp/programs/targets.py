@@ -36,18 +36,22 @@ class ProgramTarget:
 
     @property
     def name(self) -> ShareName:
+        """(module, qualified name), as shares name it."""
         return self.module, self.qualname
 
     @property
     def proposal(self) -> Proposal | None:
+        """The best proposal for the target; None while none is there."""
         return self.outcome.best if self.outcome else None
 
     @property
     def edit(self) -> SourceEdit | None:
+        """The edit of the best proposal; None while none is there."""
         return self.proposal.candidate.edit if self.proposal else None
 
     @property
     def compiles(self) -> bool:
+        """Whether the best proposal compiles its target with torch.compile."""
         return self.proposal is not None and self.proposal.candidate.compiles
 
     @property
@@ -122,4 +126,5 @@ def covered_share(
 
 
 def not_opened(one: ProgramTarget, reason: str) -> ProgramTarget:
+    """The target, with the reason why it is none of those that are rewritten."""
     return replace(one, why_not=reason)

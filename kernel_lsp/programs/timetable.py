@@ -33,6 +33,7 @@ class Timetable:
 
     @property
     def left_s(self) -> float:
+        """Seconds that are left; never below 0."""
         return max(0.0, self.end - self._clock())
 
     def saw(self, way: ProgramWay, seconds: float) -> None:
@@ -51,6 +52,7 @@ class Timetable:
         return SLOWLY * known if way == SLOWEST else known
 
     def total_s(self, ways: Iterable[ProgramWay]) -> float:
+        """Seconds that one run of each way is estimated to take."""
         return sum(map(self.estimate_s, ways))
 
     def seconds_for_targets(self, wanted: float, later: Iterable[ProgramWay]) -> float:

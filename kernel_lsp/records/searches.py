@@ -278,7 +278,8 @@ class Archive(Protocol):
     def problems(self) -> tuple[str, ...]:
         """What went wrong while it was written, in words."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of what is open; nothing is added after it."""
 
 
 class Strategy(Protocol):

@@ -96,9 +96,12 @@ class _File:
         return self.starts[line - 1] if line <= len(self.starts) else len(self.text)
 
     def line(self, number: int) -> str:
+        """Line `number`, counted from 1, with its end."""
         return self.text[self.start_of(number) : self.start_of(number + 1)]
 
     def statement_at(self, span: Span) -> ast.stmt:
+        """The statement at the top of the file in which the span begins. Raises RewriteError where
+        none is."""
         line = self.line_of(span.start)
         for node in self.body:
             if _first_line(node) <= line <= (node.end_lineno or node.lineno):

@@ -142,6 +142,7 @@ class EngineSession:
             return []
 
     def propose(self, steps: list[Step]) -> Proposed:
+        """The candidate of these steps, and the sites that are left after them."""
         return Proposed(candidate=self.make(steps), sites_left=self.look(steps))
 
     def _candidate(

@@ -131,6 +131,7 @@ class _Mover:
         self.back: dict[fx.Node, fx.Node] = {}
 
     def move(self, node: fx.Node) -> None:
+        """Make the node's twin in channels-last layout, and keep it as its last."""
         if is_op(node, *CONVOLUTIONS):
             made = self._convolution(node)
         elif is_op(node, *POOLS):

@@ -191,6 +191,8 @@ class _OutlinedForward:
                 raise self._refusal(f"calls {called.id}(), which sees its variables")
 
     def outlined(self, statements: Sequence[ast.stmt]) -> Outlined:
+        """The class with these statements as a method of their own. Raises RewriteError where they
+        cannot be moved."""
         run = self._run(statements)
         self._require_own_text(run)
         returns = self._returns(run)
@@ -330,6 +332,7 @@ class _NameFlow:
         """Read where they are bound but not surely."""
 
     def block(self, statements: Sequence[ast.stmt]) -> None:
+        """Follow the statements in their order."""
         for statement in statements:
             self._statement(statement)
 

@@ -113,6 +113,8 @@ class _CaptureTrial:
         self._tried: set[Part] = set()
 
     def parts(self, lines: set[int]) -> list[FoundPart]:
+        """Runs of statements between these lines that can be captured, as many as there are tries
+        left for."""
         todo = runs(self.program.source, self.program.entry, lines)
         found: list[FoundPart] = []
         while todo and self._left > 0:

@@ -60,6 +60,8 @@ class BanditArms:
         )
 
     def order(self, skills: Sequence[str], bottleneck: Bottleneck, device: str) -> list[str]:
+        """The skills by the upper bound of what they are worth at this bottleneck and device,
+        untried ones first."""
         known = {
             s.skill: s for s in self.stats() if (s.bottleneck, s.device) == (bottleneck, device)
         }

@@ -14,6 +14,7 @@ class BestOf:
         self._seed = seed
 
     def choose(self, archive: Archive, number: int, *, slow: bool) -> Context | None:
+        """A fresh start with a seed of its own, each time; None for a quick move."""
         if not slow:
             return None
         seed = random.Random(f"{self._seed}:{number}").getrandbits(32)

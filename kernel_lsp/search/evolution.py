@@ -31,6 +31,8 @@ class Evolution:
         self._seed = seed
 
     def choose(self, archive: Archive, number: int, *, slow: bool) -> Context | None:
+        """What to do next on the island of this number: change a member of its population, or begin
+        anew."""
         draw = random.Random(f"{self._seed}:{number}")
         attempts, island = archive.attempts, number % ISLANDS
         members = islands.population(attempts, island)

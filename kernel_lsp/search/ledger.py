@@ -32,6 +32,7 @@ class MemoryArchive:
 
     @property
     def id(self) -> str:
+        """The search's id."""
         return self._id
 
     @property
@@ -41,6 +42,7 @@ class MemoryArchive:
 
     @property
     def attempts(self) -> Sequence[Attempt]:
+        """Attempts that are done, in the order of their numbers."""
         if self._ordered is None:
             self._ordered = tuple(self._done[number] for number in sorted(self._done))
         return self._ordered
@@ -52,10 +54,12 @@ class MemoryArchive:
 
     @property
     def cost(self) -> Cost:
+        """What all attempts have cost so far, those included that are not done."""
         return sum((attempt.cost for attempt, _ in self._begun.values()), self._cost)
 
     @property
     def seconds(self) -> float:
+        """Seconds spent on the search, in earlier runs too."""
         return self._spent_s + self._clock() - self._opened
 
     @property
@@ -73,6 +77,7 @@ class MemoryArchive:
         return self._next
 
     def reserve(self) -> int:
+        """The next number that no attempt has."""
         self._next += 1
         return self._next - 1
 
@@ -83,6 +88,8 @@ class MemoryArchive:
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> Attempt | None:
+        """Note that the candidate is tried; the earlier attempt where it was tried before, else
+        None."""
         if (earlier := self._numbers.get(candidate.id)) is not None:
             return self._done.get(earlier) or self._begun[earlier][0]
         self._numbers[candidate.id] = attempt.number
@@ -96,6 +103,7 @@ class MemoryArchive:
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> None:
+        """Note how an attempt ended; its cost counts once."""
         again = attempt.number in self._done
         self._begun.pop(attempt.number, None)
         self._done[attempt.number] = attempt

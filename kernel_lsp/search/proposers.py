@@ -47,6 +47,8 @@ class Mutate:
         self._offers = Offers(workshop)
 
     async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
+        """The parent with other parameters of its steps; None where it has no steps or nothing near
+        is left to try."""
         parent = context.parent.candidate if context.parent else None
         if parent is None or not parent.steps:
             return None
@@ -105,6 +107,8 @@ class ChainProposer:
         self._asked: set[str] = set()
 
     async def propose(self, task: SearchTask, context: Context) -> ProposedDraft | None:
+        """The parent's steps and one more, drawn from those that are not tried; None where none is
+        left."""
         parent = context.parent.candidate if context.parent else None
         if parent is not None and not parent.steps:
             return None

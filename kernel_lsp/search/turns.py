@@ -35,6 +35,8 @@ class TurnsStrategy:
         self._seed, self._single, self._turns = seed, is_single(plan), plan.turns
 
     def choose(self, archive: Archive, number: int, *, slow: bool) -> Context | None:
+        """The next turn of a rollout that waits for one, or a fresh rollout; None for a quick
+        move."""
         if not slow:
             return None
         draw = random.Random(f"{self._seed}:{number}")

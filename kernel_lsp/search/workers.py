@@ -73,6 +73,7 @@ class _OneKindAtATime:
 
     @contextlib.asynccontextmanager
     async def inside(self, kind: str) -> AsyncIterator[None]:
+        """Wait until no other kind is inside, and be inside while the block runs."""
         self._waiting[kind] += 1
         try:
             while not self._free(kind):

@@ -42,6 +42,7 @@ class _PlainLines(logging.Formatter):
     """Editors show standard error in a panel, and people run the server in a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line, with characters that would steer a terminal taken out."""
         return plain(super().format(record))
 
 

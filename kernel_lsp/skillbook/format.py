@@ -151,11 +151,13 @@ class _FrontMatterLoader(yaml.SafeLoader):
     """Plain YAML without aliases (eight lines of them can stand for gigabytes) or repeated keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """As yaml does. Raises YAMLError for an alias: it can grow without bound."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases (*name) are not supported")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """As yaml does. Raises YAMLError for a key that is given twice."""
         seen = set[str]()
         for key, _ in node.value:
             if str(key.value) in seen:

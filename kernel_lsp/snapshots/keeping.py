@@ -170,6 +170,7 @@ class _Bounded(io.BytesIO):
         self._limit = limit
 
     def write(self, data: Any) -> int:
+        """Bytes written. Raises _Full where the limit would be passed."""
         if self.tell() + len(data) > self._limit:
             raise _Full
         return super().write(data)
@@ -182,6 +183,7 @@ class _SmallTensors:
         self._tensors = tensors
 
     def place(self, tensor: Any, kind: str) -> int:
+        """The number of the tensor in the snapshot. Raises NotDescribed above MAX_GLOBAL_BYTES."""
         if tensor.numel() * tensor.element_size() > MAX_GLOBAL_BYTES:
             raise NotDescribed("a large tensor")
         return self._tensors.place(tensor, kind)

@@ -27,12 +27,16 @@ class Drawn:
         self.place, self._seed, self._widened = place, seed, widened
 
     def device(self, name: str) -> torch.device:
+        """Where a tensor of this device is made: GPUs are the one of `place`."""
         return torch.device(self.place) if name.startswith("cuda") else torch.device(name)
 
     def make(self, place: int, spec: ValueSpec, room: torch.Tensor | None) -> torch.Tensor:
+        """A tensor as described, not filled; in the room of a storage that others share, where one
+        is given."""
         return make_strided(spec, self._dtype(spec), room, self.device(spec["device"]))
 
     def fill(self, tensor: torch.Tensor, spec: ValueSpec, values: torch.Tensor | None) -> None:
+        """Write the kept values, or draw such as were seen, by a seed of their storage."""
         core = one_of_each(tensor)
         if values is not None:
             core.copy_(one_of_each(values.as_strided(tensor.shape, _strides_of(values, tensor))))

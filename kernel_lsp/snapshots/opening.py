@@ -295,6 +295,7 @@ class _OpenedTensors:
         self._extents = _extents(self._specs)
 
     def get(self, place: int) -> torch.Tensor:
+        """The tensor of this number, made and filled at its first use."""
         if place not in self.made:
             spec = self._specs[place]
             made = self.maker.make(place, spec, self._room(spec))
@@ -386,6 +387,8 @@ class _Named:
         self._tensor, self._maker, self._script = tensor, maker, program
 
     def persistent_load(self, name: Any) -> Any:
+        """What a name in the pickle stands for: a tensor, a part of the script, a value made
+        anew."""
         kind, value = name
         if kind == "tensor":
             return self._tensor(value)

@@ -80,6 +80,8 @@ class _ServedSourceFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """What the other finders find, its text replaced where another is served; None where they
+        find nothing."""
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             if finder is self or find is None:
@@ -105,7 +107,9 @@ class _ServedText(SourceFileLoader):
         self._text = text
 
     def get_source(self, fullname: str) -> str:
+        """The text that is served for the module."""
         return self._text
 
     def get_code(self, fullname: str) -> CodeType:
+        """The served text, compiled as the file of the module."""
         return InspectLoader.source_to_code(self._text, self.path)

@@ -86,6 +86,7 @@ class _MergedTarget:
     ways: dict[str, WorkloadTable] = field(default_factory=dict)
 
     def add(self, site: WorkloadTable) -> None:
+        """Add the calls of one recording; ways of one kind become one."""
         self.calls += int(site["calls"])
         for way in site["ways"]:
             key = json.dumps(_kind_of(way), sort_keys=True)

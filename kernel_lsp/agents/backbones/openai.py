@@ -82,6 +82,8 @@ class OpenAI:
         self._per_byte = 0.0
 
     async def open(self, report: Report) -> ModelInfo:
+        """Ask the endpoint once which model it serves and which forms it takes; the answer is kept.
+        Raises BackboneError."""
         async with self._opening:
             if self._info is None or self._transport is None:
                 report(Progress(phase="model", message=f"asking {self._endpoint.origin}"))
@@ -113,6 +115,8 @@ class OpenAI:
             return self._info
 
     async def count(self, prompt: Prompt) -> int:
+        """Tokens of the prompt, secrets taken out: counted by a vLLM, estimated from bytes
+        elsewhere."""
         info, transport = self._opened()
         safe = secrets.redact_prompt(prompt, self._keys())[0]
         body = chat.request(
@@ -129,6 +133,8 @@ class OpenAI:
         return self._estimate(asked)
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
+        """One reply of the model to the prompt, secrets taken out. Raises BackboneError, also after
+        `model_timeout_s`."""
         self._opened()
         safe, redaction = secrets.redact_prompt(prompt, self._keys())
         limit = self._settings.model_timeout_s
@@ -145,6 +151,7 @@ class OpenAI:
         return restore_secrets(reply, redaction)
 
     async def close(self) -> None:
+        """Close the connections; `open` makes new ones."""
         transport, self._transport, self._info = self._transport, None, None
         if transport is not None:
             await transport.close()

@@ -40,12 +40,15 @@ class PlanBackbone:
         self._named: Counter[tuple[tuple[str, str], ...]] = Counter()
 
     async def open(self, report: Report) -> ModelInfo:
+        """What this policy is; there is nothing to start."""
         return ModelInfo(backbone="plan", model=VERSION, structured=Structured.SCHEMA)
 
     async def count(self, prompt: Prompt) -> int:
+        """0: it reads no tokens."""
         return 0
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
+        """The call that the rule chooses, or NOTHING as text; `on_text` is never called."""
         begun = time.monotonic()
         call = self._call(prompt)
         return Reply(
@@ -58,6 +61,7 @@ class PlanBackbone:
         )
 
     async def close(self) -> None:
+        """Nothing to end."""
         pass
 
     def _call(self, prompt: Prompt) -> ToolCall | None:

@@ -79,6 +79,8 @@ class Transformers:
         self._loose: set[asyncio.Task[None]] = set()
 
     async def open(self, report: Report) -> ModelInfo:
+        """Load the model in a child of its own, unless it runs, and say what it is. Raises
+        BackboneError."""
         about = (await self._ready(report)).about
         return ModelInfo(
             backbone="transformers",
@@ -93,6 +95,8 @@ class Transformers:
         )
 
     async def count(self, prompt: Prompt) -> int:
+        """Tokens of the prompt, by the model's own tokenizer; a turn of the child, which does one
+        thing at a time."""
         async with self._turn:
             conversation = await self._ready(_nobody)
             answer = await self._ask(
@@ -103,6 +107,8 @@ class Transformers:
         return int(answer["count"])
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
+        """One reply of the child's model to the prompt; others wait for their turn. Raises
+        BackboneError."""
         async with self._turn:
             conversation = await self._ready(_nobody)
             sampling, begun = prompt.sampling, time.monotonic()
@@ -130,6 +136,7 @@ class Transformers:
         )
 
     async def close(self) -> None:
+        """End the child and what it was still asked."""
         if self._idle is not None:
             self._idle.cancel()
         if self._dialog is not None:

@@ -69,15 +69,19 @@ class VLLM:
         self._chat: OpenAI | None = None
 
     async def open(self, report: Report) -> ModelInfo:
+        """Start the server, unless it runs, and say which model it serves. Raises BackboneError."""
         await self._ready(report)
         assert self._chat is not None
         return await self._chat.open(report)
 
     async def count(self, prompt: Prompt) -> int:
+        """Tokens of the prompt, as the server counts them; starts it where it does not run."""
         chat = await self._ready(_nobody)
         return await chat.count(prompt)
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
+        """One reply of the server, which is not stopped as idle meanwhile. Raises BackboneError,
+        which says so where the server has ended."""
         chat = await self._ready(_nobody)
         server = self._server
         assert server is not None

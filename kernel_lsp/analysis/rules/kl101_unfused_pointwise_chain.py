@@ -32,6 +32,7 @@ class _UnfusedChain:
     """A single number in a tensor: what is computed from it costs launches, and no traffic."""
 
     def then(self, other: _UnfusedChain | None, node: ast.expr, name: str) -> _UnfusedChain:
+        """This chain, what the other has beside it, and one operation more behind both."""
         extra = (
             [(n, m) for n, m in zip(other.nodes, other.names, strict=True) if n not in self.nodes]
             if other

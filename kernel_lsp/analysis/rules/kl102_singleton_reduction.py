@@ -33,6 +33,8 @@ class _SingletonReductionFinder:
         self.hits: dict[ast.Call, int] = {}
 
     def evaluate(self, node: ast.expr, env: dict[str, _Dims]) -> _Dims | None:
+        """Sizes of the dimensions of an expression, as far as they are known; None where nothing
+        is."""
         match node:
             case ast.Name(id=name):
                 return env.get(name)

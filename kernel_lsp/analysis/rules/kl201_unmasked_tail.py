@@ -38,6 +38,8 @@ class _MaskedKernel:
         self.marks: dict[str, frozenset[str]] = {}
 
     def check(self, body: list[ast.stmt], *, in_loop: bool) -> Iterator[Hit]:
+        """Loads and stores of these statements whose tail is not masked; `in_loop`: they stand in a
+        loop."""
         for statement in body:
             if isinstance(statement, DefinitionNode) or self._chooses_at_compile_time(statement):
                 continue

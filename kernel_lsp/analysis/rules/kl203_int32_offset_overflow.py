@@ -39,6 +39,8 @@ class _OffsetKernel:
         self.products: list[tuple[ast.BinOp, _Integer]] = []
 
     def run(self) -> None:
+        """Follow the statements of the kernel in their order, and note offsets that can pass
+        2**31."""
         for statement in module_level(self.function.body):
             if isinstance(
                 statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return

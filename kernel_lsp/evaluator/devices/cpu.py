@@ -36,12 +36,16 @@ class Cpu:
         """A CPU call is finished when it returns."""
 
     def is_lost(self) -> bool:
+        """False: a CPU has no context that an error could break."""
         return False
 
     def read_by_next(self, tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """[]: a CPU call is finished when it returns."""
         return []
 
     def cache_bytes(self) -> int:
+        """Bytes that are written to flush the caches: twice the last level, at most
+        MAX_FLUSH_BYTES."""
         return min(2 * (last_level_cache_bytes() or MAX_FLUSH_BYTES), MAX_FLUSH_BYTES)
 
     def flush(self) -> None:
@@ -54,6 +58,8 @@ class Cpu:
     def sample(
         self, prepare: Callable[[], Any], call: Callable[[Any], Any]
     ) -> tuple[ColdCall, Any]:
+        """Time of one call with cold caches in ms, alone and with its preparation; and its
+        result."""
         begin = _clock()
         arguments = prepare()
         self.flush()
@@ -63,21 +69,26 @@ class Cpu:
         return ColdCall((end - start) / 1e6, (end - begin) / 1e6), result
 
     def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
+        """None: a launch is the whole call."""
         return None
 
     def graph(self, call: Callable[[], Any]) -> tuple[Callable[[], Any], Any] | None:
+        """None: there are no graphs of launches."""
         return None
 
     def reset_peak(self) -> None:
         """Does nothing: see `peak_bytes`."""
 
     def peak_bytes(self) -> int | None:
+        """None: what one call takes is unknown here."""
         return None
 
     def with_tf32(self, call: Any) -> Any:
+        """None: there is no arithmetic in TF32."""
         return None
 
     def environment(self) -> dict[str, Any]:
+        """Versions, threads and the CPU's name, for the evidence."""
         return {**versions(), "threads": torch.get_num_threads(), "device_name": cpu_name()}
 
 

@@ -62,9 +62,11 @@ class CudaDevice:
         self.notes: list[str] = []
 
     def synchronize(self) -> None:
+        """Wait until the device has done all that it was given."""
         self._synchronize()
 
     def is_lost(self) -> bool:
+        """Whether the context is broken: an error that stays, as after an illegal address."""
         try:
             self._synchronize()
         except (
@@ -80,6 +82,7 @@ class CudaDevice:
             return [(tensor, self._copy(tensor)) for tensor in mine]
 
     def cache_bytes(self) -> int:
+        """Bytes that are written to flush the cache: three times the second level."""
         return 3 * (torch.cuda.get_device_properties(0).L2_cache_size or 64 * 1024**2)
 
     def flush(self) -> None:
@@ -92,6 +95,8 @@ class CudaDevice:
     def sample(
         self, prepare: Callable[[], Any], call: Callable[[Any], Any]
     ) -> tuple[ColdCall, Any]:
+        """Time of one call with a cold cache in ms, by events around it, alone and with its
+        preparation; and its result."""
         self._get_ready()
         start, stop = self._event(enable_timing=True), self._event(enable_timing=True)
         stream = torch.cuda.current_stream()
@@ -110,6 +115,7 @@ class CudaDevice:
         return ColdCall(self._elapsed(start, stop), outside, queued), result
 
     def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
+        """Milliseconds until the call returns on an idle device; its kernels are not waited for."""
         arguments = prepare()
         self._synchronize()
         begin = _clock()
@@ -143,10 +149,12 @@ class CudaDevice:
         return graph.replay, result
 
     def reset_peak(self) -> None:
+        """Begin to count the peak of memory anew, from what is allocated now."""
         self._restart_peak()
         self._before = int(self._allocated())
 
     def peak_bytes(self) -> int | None:
+        """Bytes by which memory has grown at most since `reset_peak`."""
         return max(0, int(self._peak()) - self._before)
 
     def with_tf32(self, call: Any) -> Any:
@@ -168,6 +176,7 @@ class CudaDevice:
         return switched
 
     def environment(self) -> dict[str, Any]:
+        """Versions, the GPU, its cache, clocks and driver, for the evidence."""
         return {
             **versions(),
             "device_name": torch.cuda.get_device_name(0),

@@ -159,9 +159,11 @@ class _OutputVersions:
 
     @property
     def are_finite(self) -> bool:
+        """Whether candidate, reference and oracle have neither NaN nor infinity."""
         return all(map(finite, (self.candidate, self.reference, self.oracle)))
 
     def each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> _OutputVersions:
+        """The versions with each tensor changed in the same way."""
         return _OutputVersions(
             candidate=change(self.candidate),
             reference=change(self.reference),

@@ -71,6 +71,7 @@ class Forked:
         return await asyncio.shield(self.ended)
 
     async def end(self) -> None:
+        """Kill the child and wait for its end, at most END_S for each of both."""
         await asyncio.wait([self._handle, self.ended], return_when="FIRST_COMPLETED", timeout=END_S)
         if self._handle.done() and not self._closed:
             with contextlib.suppress(ProcessLookupError):

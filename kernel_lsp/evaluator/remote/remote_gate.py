@@ -49,6 +49,7 @@ class RemoteGate(Gate):
         self._link = link
 
     async def elsewhere(self) -> Probe:
+        """What the other machine's interpreter is and has."""
         return (await self._link.look()).probe
 
     async def _evidence_of(
@@ -125,10 +126,12 @@ class RemoteTuner(TunerClient):
         self.waited_s = 0.0
 
     async def race(self, variants: Sequence[TunedVariant], what: str = "rewrites") -> Race:
+        """Time the variants against each other there, and give what is known of all so far."""
         await self._tune("race", variants=variants, what=what)
         return self.known
 
     async def enter(self, variants: Sequence[TunedVariant], what: str = "rewrites") -> list[str]:
+        """Enter variants into the race there; the names of those that were taken."""
         return await self._tune("enter", variants=variants, what=what)
 
     async def timed(self, names: Sequence[str], rounds: int, seconds: float = STAGE_S) -> Race:

@@ -238,6 +238,7 @@ class _Lane:
 
     @asynccontextmanager
     async def entered(self, exclusive: bool, report: Report, purpose: str) -> AsyncIterator[None]:
+        """Hold the device while the block runs: alone, or beside others of this process."""
         await self._reserve(exclusive)
         try:
             async with self._taking:

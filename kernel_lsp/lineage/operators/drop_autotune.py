@@ -10,6 +10,7 @@ DEFAULTS = {"num_ctas": 1}
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """The one launch of a kernel that autotune configures; nothing where several launch it."""
     if _decorator(kernel) is None or not kernel.launched or not kernel.launched[0].configs:
         return []
     if len(kernel.source.launches()) != 1:
@@ -20,6 +21,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Every configuration sets the same constants."""
     configs = kernel.launched[0].configs
     same = len({tuple(sorted(config)) for config in configs}) == 1
     return [
@@ -28,10 +30,13 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """`config`: the number of the configuration to keep, the first one first."""
     return {"config": list(range(len(kernel.launched[0].configs)))}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
+    """Take the decorator away, and put the chosen configuration's constants and options into the
+    launch."""
     chosen = kernel.launched[0].configs[parameters["config"]]
     entries = [f"{n}={v!r}" for n, v in chosen.items() if v is not None and v != DEFAULTS.get(n)]
     decorator = _decorator(kernel)

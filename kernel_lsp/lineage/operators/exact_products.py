@@ -13,6 +13,7 @@ REPLACED = ("input_precision", "allow_tf32", "out_dtype", "max_num_imprecise_acc
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """All products (tl.dot) that are not exact in float32."""
     found = [
         c
         for c in innermost(find_calls(kernel.function, "dot"))
@@ -30,14 +31,17 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Tensors are floats, and sums are kept in float32."""
     return [floats(kernel), proof("sums are kept in float32", True, f"{len(match.data)} products")]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Cast both operands to float32 and ask for IEEE products."""
     tl = language(kernel) or "tl"
     for call in match.data:
         operands = [f"{_base(kernel, a)}.to({tl}.float32)" for a in call.args[:2]]

@@ -7,6 +7,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """The `num_warps` of an untuned launch, where it is above 1."""
     launch = untuned_launch(kernel)
     said = launch.keyword("num_warps") if launch else None
     if said is None or kernel.launched[0].options.get("num_warps") in (1, None):
@@ -15,6 +16,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """A block has work for each warp; true of whatever was launched."""
     one = kernel.launched[0]
     sizes = ", ".join(f"{n} = {v}" for n, v in one.constants.items() if type(v) is int)
     warps = one.options["num_warps"]
@@ -24,9 +26,11 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """`num_warps`: 1, then half of what it is."""
     now = kernel.launched[0].options["num_warps"]
     return {"num_warps": list(dict.fromkeys([1, now // 2]))}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
+    """Write the chosen number into the launch."""
     kernel.replace(match.data, str(parameters["num_warps"]))

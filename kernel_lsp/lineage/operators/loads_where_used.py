@@ -10,6 +10,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """The first loop that uses loads from just before it which can move into it."""
     for body in blocks(kernel.function):
         for at, loop in enumerate(body):
             if isinstance(loop, ast.For) and (moved := _movable_loads(body, at, loop)):
@@ -39,6 +40,7 @@ def _movable_loads(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Ass
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """The loop changes nothing that the loads read by."""
     _, moved = match.data
     text = ", ".join(sorted(n for s in moved for n in stored_names(s)))
     return [
@@ -47,10 +49,12 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Move the loads to the top of the loop, into each of its turns."""
     loop, moved = match.data
     column = loop.body[0].col_offset
     lines = [block_text(kernel, [statement], column) for statement in moved]

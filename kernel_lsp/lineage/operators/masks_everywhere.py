@@ -10,6 +10,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """Constants of an untuned launch that are on where sizes divide (`x % BLOCK == 0`)."""
     if untuned_launch(kernel) is None:
         return []
     found = []
@@ -22,6 +23,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """The sizes divide; true of the call that was recorded."""
     text = ", ".join(f"{name} = {value}" for name, value in numbers(kernel, match.data).items())
     return [
         proof(
@@ -33,8 +35,10 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Pass False, so that every access is masked."""
     kernel.replace(match.data, "False")

@@ -9,6 +9,7 @@ NAMES = ("eviction_policy", "cache_modifier")
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """All accesses that say what stays in the cache."""
     calls = innermost(list({id(call): call for call, _ in keywords(kernel, NAMES)}.values()))
     if not calls:
         return []
@@ -16,6 +17,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Some tensors are read again and some are not; true of whatever says so."""
     said = sorted({kernel.text(keyword) for _, keyword in keywords(kernel, NAMES)})
     sizes = ", ".join(f"{name}: {p.shape}" for name, p in kernel.pointers().items())
     return [
@@ -24,9 +26,11 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Take these keywords away."""
     for call in match.data:
         kernel.replace(call, without_keywords(kernel, call, NAMES))

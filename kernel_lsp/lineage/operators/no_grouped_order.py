@@ -9,6 +9,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """The first order of tiles in groups (tl.swizzle2d)."""
     found = [
         s
         for s in ast.walk(kernel.function)
@@ -25,6 +26,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """The tiles are operands of a product, so neighbors load the same rows or columns."""
     grid = kernel.launched[0].grid if kernel.launched else None
     dot = bool(find_calls(kernel.function, "dot"))
     said = f"its tiles are operands of tl.dot, the grid is {grid or 'chosen with the blocks'}"
@@ -32,10 +34,12 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Keep the tile's own numbers in place of the swizzled ones."""
     statement = match.data
     targets, given = statement.targets[0].elts, statement.value.args[:2]
     if [kernel.text(t) for t in targets] == [kernel.text(g) for g in given]:

@@ -27,16 +27,19 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """What the hints promise holds; true of the call that was recorded."""
     sizes = kernel.launched[0].arguments | kernel.launched[0].constants if kernel.launched else {}
     text = ", ".join(f"{name} = {value}" for name, value in sizes.items() if type(value) is int)
     return [proof("what is promised holds", True, f"for {text or 'what it was called with'}")]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Keep what each hint is around, and take assumptions away."""
     outer, assumed = match.data
     for call in outer:
         inner = call

@@ -38,6 +38,7 @@ def _split_names(axis: ast.expr) -> set[str]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Parts are added up by atomic operations."""
     grid = kernel.launched[0].grid
     adds = [
         n.attr
@@ -54,8 +55,10 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Write 1 in place of the number of parts."""
     kernel.replace(match.data, "1")

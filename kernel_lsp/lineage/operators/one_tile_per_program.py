@@ -11,6 +11,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """The one loop over tiles that programs share, in an untuned launch whose grid has a cap."""
     capped = _find_cap(grid_of(kernel)) if untuned_launch(kernel) else None
     found = [s for s in kernel.function.body if isinstance(s, ast.For) and _is_persistent(s)]
     if capped is None or len(found) != 1:
@@ -19,6 +20,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Each tile belongs to one program."""
     loop, _ = match.data
     grid = kernel.launched[0].grid
     text = (
@@ -34,6 +36,7 @@ def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
+    """Make the loop's body run once, and the grid as large as the tiles are many."""
     loop, capped = match.data
     call = range_of(loop)
     assert call is not None

@@ -26,6 +26,8 @@ class DescriptorUse:
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """All tensor descriptors of the kernel; nothing where one of them is of a kind that is not
+    followed."""
     calls = find_calls(kernel.function, "make_tensor_descriptor")
     found = [_describe(kernel, call) for call in calls]
     if not found or any(one is None for one in found):
@@ -38,6 +40,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Tensors are floats, with an innermost stride of 1."""
     tensors = kernel.pointers()
     text = ", ".join(f"{n}: strides {t.stride}" for n, t in tensors.items())
     inner = all(ast.unparse(one.strides[-1]) == "1" for one in match.data)
@@ -45,10 +48,12 @@ def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Write pointers and masks for every access, and take the descriptors away."""
     for one in match.data:
         kernel.replace(one.made, "")
         for call in one.uses:

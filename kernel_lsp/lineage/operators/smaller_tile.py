@@ -13,6 +13,7 @@ MIN_TILE = 16
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """The sizes of blocks (constants that tl.arange spreads) that can be smaller."""
     spread = {
         n.id
         for c in find_calls(kernel.function, "arange")
@@ -30,6 +31,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Blocks may have another size; true of the grid that was recorded."""
     text = ", ".join(f"{name} = {_value(place)}" for name, place in match.data.items())
     return [
         proof(
@@ -44,6 +46,7 @@ def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, str]) -> None:
+    """Write the least size, a quarter or a half of what it is; never below MIN_TILE."""
     for place in match.data.values():
         now = _value(place)
         size = {"least": MIN_TILE, "quarter": now // 4, "half": now // 2}[parameters["part"]]

@@ -28,6 +28,7 @@ class Online:
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """The first loop that keeps a running maximum and corrects by it."""
     found = [
         one
         for body in blocks(kernel.function)
@@ -41,16 +42,19 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Tensors are floats, and each turn corrects by the running maximum."""
     one = match.data
     text = f"{one.running} is carried by {ast.unparse(one.carried)}, and the loop stores nothing"
     return [proof("each turn corrects by the running maximum", True, text), floats(kernel)]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Find the maximum in a loop before, and take the corrections out of this one."""
     one = match.data
     column, inner = one.loop.col_offset, one.loop.body[0].col_offset
     head = f"for {kernel.text(one.loop.target)} in {kernel.text(one.loop.iter)}:"

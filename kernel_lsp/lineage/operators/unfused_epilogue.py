@@ -31,6 +31,7 @@ class Epilogue:
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """The pointwise statements between the result and its store."""
     found = _epilogue(kernel)
     if found is None:
         return []
@@ -42,15 +43,18 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """Tensors are floats, and each number needs no other one of the result."""
     text = "; ".join(kernel.text(s) for s in match.data.statements)
     return [proof("each number needs no other one of the result", True, text), floats(kernel)]
 
 
 def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
+    """No choices: there is one way."""
     return {}
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, object]) -> None:
+    """Take the statements out of the kernel; torch does them in the launcher, on the result."""
     one: Epilogue = match.data
     for statement in (*one.statements, *one.loads):
         kernel.replace(statement, "")

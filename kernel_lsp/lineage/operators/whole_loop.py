@@ -10,6 +10,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel, KernelMatch, Proof, proof
 
 
 def match(kernel: Kernel) -> list[KernelMatch]:
+    """Loops whose bound is the lesser of two."""
     found = []
     for loop in loops(kernel):
         call = range_of(loop)
@@ -24,6 +25,7 @@ def match(kernel: Kernel) -> list[KernelMatch]:
 
 
 def preconditions(kernel: Kernel, match: KernelMatch) -> list[Proof]:
+    """What the lesser bound skips is masked."""
     loop, bound = match.data
     masked = bool(find_calls(loop, "where")) or any(
         k.arg == "mask" for n in find_calls(loop, "load") for k in n.keywords
@@ -40,5 +42,6 @@ def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
 
 
 def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> None:
+    """Run the loop to the chosen one of the two bounds."""
     _, bound = match.data
     kernel.replace(bound, kernel.text(bound.args[parameters["end"]]))

@@ -87,4 +87,5 @@ class _Forgetful(KnownWinners):
         self.notes: list[str] = []
 
     def best(self, site: Site) -> Json | None:
+        """None: nothing is remembered of any place."""
         return None

@@ -229,6 +229,7 @@ class _ReadRecorder:
         """id of an opened object -> how it was reached first."""
 
     def note(self, path: str, value: Any, owner: Any, kind: type) -> None:
+        """Keep what reading this path gave: the code behind it, if it runs code, and the value."""
         name = path.split(".")[-1]
         own = called_code(name, value, owner, kind)
         if own is not None:

@@ -69,15 +69,18 @@ class Faked:
         """id -> ``cuda`` or ``cpu``."""
 
     def device(self, name: str) -> torch.device:
+        """The CPU: fake tensors hold nothing, and where they were is kept apart."""
         return torch.device("cpu")
 
     def make(self, place: int, spec: ValueSpec, room: torch.Tensor | None) -> torch.Tensor:
+        """A fake tensor as described; its device is kept in `places`."""
         with self.mode:
             made = making.make_strided(spec, dtype_of(spec), None, torch.device("cpu"))
         self.places[id(made)] = spec["device"].partition(":")[0]
         return made
 
     def fill(self, tensor: torch.Tensor, spec: ValueSpec, values: torch.Tensor | None) -> None:
+        """Nothing to fill: fake tensors have no values."""
         pass
 
 

@@ -552,6 +552,7 @@ class _Function(torch.nn.Module):
         self.__signature__ = inspect.Signature(parameters)
 
     def forward(self, **kwargs: Any) -> Any:
+        """What the function returns for these arguments."""
         return self.function(**kwargs)
 
 

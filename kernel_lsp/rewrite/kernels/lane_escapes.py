@@ -45,6 +45,7 @@ class _LaneFlow:
         self.names: dict[str, LaneSet] = {}
 
     def run(self, body: Sequence[ast.stmt]) -> None:
+        """Follow the statements in their order."""
         for statement in body:
             self._run(statement)
 

@@ -95,6 +95,8 @@ class _ExpandedNames(ast.NodeTransformer):
         self.depth = 0
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        """What the launch passes for a parameter, the value of a name that is bound once, "?" where
+        neither is known."""
         if node.id in self.side.passed:
             return ast.Name(f"<{self.side.passed_text(node.id)}>", ast.Load())
         stored = [
@@ -110,6 +112,7 @@ class _ExpandedNames(ast.NodeTransformer):
         return made
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        """ "?" for a load; a program_id with its axis by position."""
         if node in find_calls(node, "load"):
             return ast.Name("?", ast.Load())
         axis = [k for k in node.keywords if k.arg == "axis"]

@@ -102,10 +102,12 @@ class _Settled(ast.NodeTransformer):
         self.launcher = launcher
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The value of a name that is bound once and can be computed again; else the name."""
         value = only_value(self.launcher, node.id)
         return self.visit(copy.deepcopy(value)) if value is not None and repeatable(value) else node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """A size of `empty_like(x)` as that of x."""
         if node.attr in ("shape", "numel", "size") and isinstance(node.value, ast.Name):
             match only_value(self.launcher, node.value.id):
                 case ast.Call(
@@ -162,6 +164,7 @@ class _Given(ast.NodeTransformer):
         self.meta, self.passed = meta, passed
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """What the launch passes for `META["NAME"]`; starred where it passes nothing."""
         match node:
             case ast.Subscript(value=ast.Name(id=self.meta), slice=ast.Constant(value=str(key))):
                 return self.passed.get(key, ast.Starred(node, ast.Load()))

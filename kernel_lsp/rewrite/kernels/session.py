@@ -79,6 +79,7 @@ class KernelSession:
         )
 
     def propose(self, steps: list[Step]) -> Proposed:
+        """The candidate of these steps, and the sites that are left after them."""
         return Proposed(candidate=self.make(steps), sites_left=self.look(steps))
 
     def look(self, steps: list[Step]) -> tuple[Site, ...]:

@@ -86,6 +86,8 @@ class Tiles(TermReader):
     # --- numbers -----------------------------------------------------------------------------
 
     def terms(self, node: ast.expr, at: ast.AST | None = None) -> TermCounts:
+        """As of the base class; an axis that is put in moves lanes, and a remainder of lanes is one
+        term, "wrapped"."""
         match node:
             case ast.Subscript(value=value, slice=place) if (axis := _axis(place)) is not None:
                 return _along(self.terms(value, at), axis)

@@ -125,11 +125,13 @@ class _ReportedMisses:
         self.done: set[fx.Node] = set()
 
     def share(self, nodes: Sequence[fx.Node]) -> float:
+        """The share of the estimated time of the graph, 0 to 1, that these nodes take."""
         return sum(roof.seconds(self.graph, node) for node in nodes) / max(self.seconds, 1e-12)
 
     def say(
         self, skill: str, missing: str, remedy: str, nodes: Sequence[fx.Node], *, weak: bool
     ) -> None:
+        """Note what is missing at these nodes; nodes that something was said of are left out."""
         new = [node for node in nodes if node not in self.done]
         if not new:
             return
@@ -153,6 +155,7 @@ class _ReportedMisses:
         )
 
     def loudest(self) -> tuple[NearMiss, ...]:
+        """At most MAX_REASONS misses, the largest shares first; without a skill only loud ones."""
         least = {True: MIN_SHARE, False: LOUD}
         loud = [miss for miss in self.misses.values() if miss.share >= least[bool(miss.skill)]]
         return tuple(sorted(loud, key=lambda miss: -miss.share)[:MAX_REASONS])

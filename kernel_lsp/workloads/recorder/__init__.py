@@ -62,6 +62,7 @@ class _Recorder:
         return self._recording
 
     def saw_torch(self, torch: Any) -> None:
+        """Observe modules, Functions and steps, now that torch is there."""
         from . import modules
 
         recording = self._begun()
@@ -89,16 +90,19 @@ class _Recorder:
         modules.install(torch, recording)
 
     def saw_jit(self, jit: Any) -> None:
+        """Observe launches, now that Triton is there."""
         from . import launches
 
         launches.install(jit.JITFunction, self._begun())
 
     def saw_interpreter(self, interpreter: Any) -> None:
+        """Observe launches in Triton's interpreter."""
         from . import launches
 
         launches.install(interpreter.InterpretedFunction, self._begun())
 
     def saw_autotuner(self, autotuner: Any) -> None:
+        """Leave out the launches by which an autotuner chooses."""
         from . import launches
 
         launches.leave_out(autotuner.Autotuner, self._begun())

@@ -102,6 +102,7 @@ class _AppliedCall(Look):
         self.key = tuple(map(describe.key, self._specs))
 
     def about(self) -> dict[str, Any]:
+        """What is kept of a call of `Function.apply`, as a way of its site."""
         # apply takes no names
         return {
             "arguments": self._specs,

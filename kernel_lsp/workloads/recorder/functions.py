@@ -137,6 +137,7 @@ class _FunctionCall(Look):
         self.key = (*self._setting.values(), arguments)
 
     def about(self) -> dict[str, Any]:
+        """What is kept of a call of a function, as a way of its site."""
         arguments = [
             {**({"name": name} if name else {}), **spec}
             for (name, _), spec in zip(self._named, self._specs, strict=True)

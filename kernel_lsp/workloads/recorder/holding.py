@@ -30,9 +30,11 @@ class RunTurn:
         self.waited_s = 0.0
 
     def wait_to_import(self) -> None:
+        """Wait while the file that pauses programs is there."""
         self._wait(lambda: not self._pause.exists())
 
     def wait_to_compute(self) -> None:
+        """Wait until the file that lets this program compute is there."""
         self._wait(self._go.exists)
 
     def find_spec(self, *_: Any) -> None:

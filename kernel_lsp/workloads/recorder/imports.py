@@ -36,6 +36,8 @@ class _ImportObserver:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """What the other finders find for a name that is waited for, and its loader tells of the
+        import; None for other names."""
         action = self.waiting.get(name)
         if action is None:
             return None

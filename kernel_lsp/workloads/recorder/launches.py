@@ -49,6 +49,7 @@ class _LaunchObserver:
         source."""
 
     def install(self) -> None:
+        """Put a recording `run` in the place of the kind's own."""
         run, sites, recording = self.kind.run, self.sites, self.recording
 
         @functools.wraps(run)
@@ -78,6 +79,8 @@ class _LaunchObserver:
         self.kind.run = recorded_run
 
     def site_of(self, kernel: Any) -> CallSite | None:
+        """The kernel's place in the recording; None where it lies outside of what is recorded, or
+        in a function."""
         self.sites[id(kernel)] = (
             weakref.ref(kernel),
             None,
@@ -143,6 +146,7 @@ class _Launch(Look):
         )
 
     def about(self) -> dict[str, Any]:
+        """What is kept of a launch, as a way of its site."""
         frame, autotuned = self._came_from(sys._getframe(1))
         launcher = None if frame is None else self._name(frame)
         called = (

@@ -56,6 +56,7 @@ class _Modules:
         self.derivatives = DerivativeRecorder(torch, recording)
 
     def install(self) -> None:
+        """Put a recording `__call__` and `__init__` in the place of torch.nn.Module's own."""
         module = self.torch.nn.Module
         call, construct, sites = module.__call__, module.__init__, self.sites
         is_compiling, watch = self.torch.compiler.is_compiling, self.recording.watch
@@ -189,6 +190,7 @@ class _Modules:
         imports.after("torch._dynamo.eval_frame", skip)
 
     def site_of(self, kind: type) -> CallSite | None:
+        """The class's place in the recording; None where it lies outside of what is recorded."""
         if kind in self.sites:
             return self.sites[kind]
         named = target_class(kind)
@@ -207,6 +209,7 @@ class _Modules:
     # --- constructors ----------------------------------------------------------------------------
 
     def constructed(self, module: Any) -> None:
+        """Note the arguments that a module was made with; of a class the first two kinds."""
         if self.site_of(type(module)) is None:
             return
         found = self._arguments(module, sys._getframe(2))
@@ -270,6 +273,7 @@ class _ByIdentity:
         return self._known[id(one)][1] if one in self else None
 
     def set(self, one: Any, value: Any) -> None:
+        """Keep a value for this very object, until the object is gone."""
         number = id(one)
         gone = weakref.ref(one, lambda _: self._known.pop(number, None))
         self._known[number] = (gone, value)
@@ -310,6 +314,7 @@ class _ObservedCall(Look):
         return str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
 
     def about(self) -> dict[str, Any]:
+        """What is kept of a call of a module, as a way of its site."""
         arguments = [
             {**({"name": name} if name else {}), **spec}
             for (name, _), spec in zip(self.named, self.specs, strict=True)

@@ -7,6 +7,7 @@ revision, down_revision = "1", None
 
 
 def upgrade() -> None:
+    """Make the tables of version 1."""
     op.create_table("schema_version", sa.Column("version", sa.Integer, primary_key=True))
     op.create_table(
         "sessions",

@@ -7,4 +7,5 @@ revision, down_revision = "2", "1"
 
 
 def upgrade() -> None:
+    """Add whether a proposal may be trained on: NULL where nobody was asked."""
     op.add_column("proposals", sa.Column("training", sa.Boolean))

@@ -8,4 +8,5 @@ revision, down_revision = "3", "2"
 
 
 def upgrade() -> None:
+    """Let everybody write rows of their own alone, where the database can (PostgreSQL)."""
     row_security.secure(op.get_bind())

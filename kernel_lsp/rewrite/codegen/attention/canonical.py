@@ -51,9 +51,12 @@ class _EagerAttentionWriter:
         self.lead = lead
 
     def call(self, op: object, *args: object) -> fx.Node:
+        """A new node of this operation, before the result."""
         return self.graph.call(op, args, before=self.out)
 
     def write(self) -> fx.Node | None:
+        """The node of the result, after attention is written as plain products of (*lead, rows,
+        width) into the graph; None where it has too many dimensions."""
         roles = self.roles
         if len(self.points) > MAX_DIMENSIONS:
             return None

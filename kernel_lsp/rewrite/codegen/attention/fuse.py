@@ -43,6 +43,7 @@ MIN_SAVING = 0.1
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Attention written out by hand or called from the library, as far as a kernel is worth it."""
     twin = _Twin(graph)
     products = [node for node in graph.nodes if op_name(node) in PRODUCTS]
     calls = [node for node in graph.nodes if op_name(node) == LIBRARY]
@@ -62,6 +63,7 @@ class _Twin:
     def item(
         self, node: fx.Node, spell: Callable[[Graph, fx.Node], fx.Node | None]
     ) -> Attention | None:
+        """The attention that `spell` writes into a copy of the graph; None where it writes none."""
         made = self.made or self.graph.copy()
         self.made = None
         try:
@@ -236,6 +238,7 @@ def _find_attention(graph: Graph, match: Match) -> Attention | None:
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    """What holds of the match, each with its reason."""
     if match.data.get("shared"):
         claim = "a run of heads has the same keys and values"
         return [Proof(claim=claim, holds=True, because="this call repeats each of them as a run")]
@@ -260,6 +263,8 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Put the launch of a kernel in the place of the match. Raises RewriteError where it is no
+    longer there."""
     if match.data.get("shared"):
         return library.share(graph, graph.named(match.data["out"]))
     item = _find_attention(graph, match)

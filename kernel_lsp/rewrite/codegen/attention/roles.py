@@ -137,6 +137,7 @@ class _Labeled:
 
     @property
     def values(self) -> list[Label]:
+        """Labels of the dimensions of the values, flat."""
         return list(flat(self.weighed.factors[1 - self.weights_at]))
 
 

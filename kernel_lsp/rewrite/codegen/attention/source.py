@@ -106,6 +106,7 @@ class _AttentionWriter:
         return "bool" if node.meta["val"].dtype == torch.bool else "float32"
 
     def doc(self) -> str:
+        """The first line of the docstring of the launcher."""
         words = chain.words(self.item.chain)
         words += ["softmax"] if self.item.softmax is not None else []
         return f"Attention ({', '.join(words)}) tile by tile: the scores never reach memory."
@@ -113,6 +114,7 @@ class _AttentionWriter:
     # --- kernel --------------------------------------------------------------------------
 
     def kernel(self) -> str:
+        """Source of the kernel."""
         body = Body(UniqueNames(TAKEN), self._load)
         self._start(body)
         end = "n_keys"
@@ -335,6 +337,7 @@ class _AttentionWriter:
         return [*found, ("out", dtype, f"({lead}n_queries, value_size)")]
 
     def launcher(self) -> str:
+        """Source of the launcher."""
         item, order = self.item, result_order(self.graph, self.item)
         names = ["q", "k", "v", *(operand.name for operand in self.operands)]
         leads = [SIZES[word] for word in self.leads]

@@ -62,6 +62,7 @@ def small_enough(facts: Conv) -> bool:
 
 
 def tail_for(graph: Graph, facts: Conv) -> Tail:
+    """What joins the convolution; nothing where it is depthwise and trained."""
     if graph.gradients and facts.depthwise:  # its backward is the convolution's alone
         return Tail(nodes=(), roles={}, operands={})
     return tail_of(graph, facts, channels=facts.out_channels <= MAX_CHANNELS)
@@ -144,10 +145,13 @@ def ways(facts: Conv) -> list[str]:
 
 
 def gathers(facts: Conv) -> bool:
+    """Whether the kernel reads a block of taps and channels at once: few channels in, more than one
+    tap."""
     return facts.taps > 1 and facts.group_in < 16 and not facts.transposed
 
 
 def block_k(facts: Conv) -> int:
+    """Numbers of the inner dimension in a block: 16 or more, a power of two."""
     if "rows" in ways(facts):  # a row of the filter is one block
         return max(16, next_power_of_two(facts.group_in * facts.kernel[-1]))
     if gathers(facts):
@@ -171,6 +175,7 @@ def _default(facts: Conv, tail: Tail) -> dict[str, Any]:
 
 
 def find_convolution(graph: Graph, match: Match) -> Conv:
+    """The convolution of the match. Raises RewriteError where it is no longer there."""
     facts = conv_of(graph.named(match.data["conv"]))
     if facts is None:
         raise RewriteError(f"{match.label} is no longer a convolution")
@@ -178,6 +183,7 @@ def find_convolution(graph: Graph, match: Match) -> Conv:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Put a kernel in the place of the convolution and what joins it. Raises RewriteError."""
     facts = find_convolution(graph, match)
     tail = tail_for(graph, facts)
     defaults = _default(facts, tail)
@@ -192,6 +198,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
 
 
 def launch(graph: Graph, job: ConvolutionJob, kernel: GeneratedSource) -> None:
+    """Put the launch of this kernel in the place of the job, with what users are warned of."""
     launching.launch(graph, kernel, list(job.names), [job.result], job.result)
     if job.tail.work:
         graph.caveat(
@@ -246,6 +253,7 @@ def _wish(graph: Graph, facts: Conv, node: fx.Node) -> str:
 
 
 def describe(facts: Conv, tail: Tail) -> str:
+    """The convolution and what joins it in words, at most five of them in full."""
     window = " x ".join(map(str, facts.kernel))
     words = [_word(node) for node in tail.work]
     if len(words) > 5:
@@ -259,6 +267,7 @@ def _word(node: fx.Node) -> str:
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    """What holds of the match, each with its reason."""
     facts = find_convolution(graph, match)
     gradients = "the dispatch guard takes the original path while gradients are recorded"
     if match.differentiable:

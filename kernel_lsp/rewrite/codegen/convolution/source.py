@@ -69,6 +69,7 @@ class _ConvolutionKernel(SumWriter):
     """The text of the main kernel: where a tile lies, its sum and tail, pooling, and the end."""
 
     def text(self) -> str:
+        """Source of the kernel."""
         self._head()
         if self.conv.transposed:
             self._add(*transposed.head(self.conv, self.axes, self.sizes))
@@ -88,6 +89,7 @@ class _ConvolutionKernel(SumWriter):
 
     @property
     def blocks(self) -> list[str]:
+        """Names of the sizes of blocks that the kernel takes."""
         return [
             name for name in BLOCKS if name != "BLOCK_K" or not (self.depthwise or self.library)
         ]
@@ -108,6 +110,7 @@ class _ConvolutionKernel(SumWriter):
         )
 
     def pointers(self) -> list[str]:
+        """Names of the pointers that the kernel takes, the result last."""
         return [f"{name}_ptr" for name in (*self.tensors(), "out")]
 
     def tensors(self) -> list[str]:

@@ -107,6 +107,7 @@ class _TailWalk:
         self.ended = False
 
     def takes(self, node: fx.Node) -> bool:
+        """Whether the node joins, as the next one; if so, its role is kept."""
         if node in self.sizes or self.ended:
             return False
         sources = [arg for arg in node.all_input_nodes if arg in self.sizes]
@@ -120,6 +121,7 @@ class _TailWalk:
         return True
 
     def tail(self, nodes: Sequence[fx.Node]) -> Tail:
+        """These nodes as a tail, with what they read."""
         read = {arg for node in nodes for arg in node.all_input_nodes}
         pools = [self.windows[node] for node in nodes if node in self.windows]
         return Tail(

@@ -52,6 +52,7 @@ class IndexSum:
         return low, high
 
     def plus(self, other: IndexSum | int) -> IndexSum:
+        """The sum of both, terms that cancel left out."""
         if isinstance(other, int):
             return IndexSum(self.terms, self.constant + other)
         factors = dict(self.terms)
@@ -60,6 +61,7 @@ class IndexSum:
         return make(factors, self.constant + other.constant)
 
     def times(self, number: int) -> IndexSum:
+        """The sum with every factor multiplied by the number."""
         if number == 1:
             return self
         return make({atom: f * number for atom, f in self.terms}, self.constant * number)
@@ -78,16 +80,19 @@ class Within:
 
     @property
     def always(self) -> bool:
+        """Whether it holds at every position."""
         low, high = self.index.range
         return self.low <= low and high <= self.high
 
     @property
     def never(self) -> bool:
+        """Whether it holds at no position."""
         low, high = self.index.range
         return high < self.low or low > self.high
 
 
 def make(factors: Mapping[IndexTerm, int], constant: int) -> IndexSum:
+    """A sum of these terms in their one order, those with factor 0 left out."""
     kept = [(atom, factor) for atom, factor in factors.items() if factor]
     return IndexSum(tuple(sorted(kept, key=lambda term: _key(term[0]))), constant)
 

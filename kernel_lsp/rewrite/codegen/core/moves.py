@@ -41,6 +41,8 @@ class StridedWindow:
     axes: tuple[Axis, ...]
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        """(where element ``at`` of the target comes from, what must hold for it not to be
+        filled)."""
         found, under = [], list[Within]()
         for index, axis, size, wide in zip(at, self.axes, self.source, self.target, strict=True):
             place = index.times(axis.step).plus(axis.start)
@@ -53,6 +55,7 @@ class StridedWindow:
         return tuple(found), tuple(under)
 
     def adjoint(self) -> StridedWindow:
+        """The window that puts gradients of the target back into the source."""
         axes = []
         for axis in self.axes:
             # target index = (apart * source index - start) / step
@@ -77,9 +80,11 @@ class Roll:
 
     @property
     def target(self) -> DimSizes:
+        """Sizes of the result: those of the source."""
         return self.source
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        """(where element ``at`` comes from, ()): a remainder by the size, of no condition."""
         found = []
         for index, shift, size in zip(at, self.shifts, self.source, strict=True):
             moved = index if not shift else affine.divide(index.plus(size - shift), size)[1]
@@ -87,6 +92,7 @@ class Roll:
         return tuple(found), ()
 
     def adjoint(self) -> Roll:
+        """The roll back."""
         pairs = zip(self.shifts, self.source, strict=True)
         return Roll(self.source, tuple((size - shift) % size for shift, size in pairs))
 
@@ -100,12 +106,15 @@ class Permute:
 
     @property
     def target(self) -> DimSizes:
+        """Sizes of the result."""
         return tuple(self.source[dim] for dim in self.order)
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        """(where element ``at`` comes from, ()): its indices in another order."""
         return tuple(at[self.order.index(dim)] for dim in range(len(self.order))), ()
 
     def adjoint(self) -> Permute:
+        """The permutation back."""
         back = tuple(self.order.index(dim) for dim in range(len(self.order)))
         return Permute(self.target, back)
 
@@ -118,6 +127,8 @@ class Reshape:
     target: DimSizes
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        """(where element ``at`` comes from, ()): the same place in memory, divided by other
+        sizes."""
         found = list[IndexSum]()
         for old, new in runs(self.source, self.target):
             sizes = [self.source[dim] for dim in old]
@@ -131,6 +142,7 @@ class Reshape:
         return tuple(found), ()
 
     def adjoint(self) -> Reshape:
+        """The reshape back."""
         return Reshape(self.target, self.source)
 
 
@@ -171,12 +183,14 @@ class Expand:
     target: DimSizes
 
     def read(self, at: Position) -> tuple[Position, tuple[Within, ...]]:
+        """(where element ``at`` comes from, ()): index 0 where the source has one element."""
         behind = at[len(at) - len(self.source) :]
         wide = self.target[len(at) - len(self.source) :]
         pairs = zip(behind, self.source, wide, strict=True)
         return tuple(affine.ZERO if n == 1 != m else index for index, n, m in pairs), ()
 
     def adjoint(self) -> Gather:
+        """The sum over what was repeated."""
         return Gather(self.target, self.source)
 
 
@@ -189,6 +203,7 @@ class Gather:
 
     @property
     def count(self) -> int:
+        """How many elements of the source are added up for one of the target."""
         return math.prod(self.source) // max(1, math.prod(self.target))
 
     def copies(self, at: Position) -> list[Position]:
@@ -203,6 +218,7 @@ class Gather:
         return [tuple(chosen) for chosen in product(*choices)]
 
     def adjoint(self) -> Expand:
+        """The repetition of what was added up."""
         return Expand(self.target, self.source)
 
 
@@ -215,12 +231,14 @@ class Join:
 
     @property
     def target(self) -> DimSizes:
+        """Sizes of the result: the parts one behind the other along ``dim``."""
         first = self.parts[0]
         total = sum(part[self.dim] for part in self.parts)
         return (*first[: self.dim], total, *first[self.dim + 1 :])
 
     @property
     def starts(self) -> tuple[int, ...]:
+        """Where each part begins along ``dim``."""
         sizes = [part[self.dim] for part in self.parts]
         return tuple(sum(sizes[:index]) for index in range(len(sizes)))
 

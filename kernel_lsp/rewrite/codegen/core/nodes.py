@@ -58,4 +58,5 @@ def argument_nodes(node: fx.Node) -> list[tuple[str, fx.Node]]:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
+    """ "float32" for torch.float32."""
     return str(dtype).removeprefix("torch.")

@@ -79,6 +79,7 @@ def _scalings(match: Match) -> list[tuple[fx.Node, fx.Node]]:
 
 
 def pointwise_matches(graph: Graph) -> list[Match]:
+    """Groups of pointwise operations that are worth a kernel, F.glu opened where one is."""
     written, parts = gated.written_out(graph) if gated.gates(graph) else (graph, {})
     matches = [match_of(written, nodes, space) for nodes, space in pointwise_groups(written)]
     found = [match for match in matches if match is not None]
@@ -223,6 +224,7 @@ def _insert_view(graph: Graph, lowered: LoweredRegion, node: fx.Node, before: fx
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    """What holds of the match, each with its reason."""
     names = ", ".join(match.data["nodes"])
     return [
         Proof(

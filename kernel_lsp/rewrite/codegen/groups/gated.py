@@ -20,6 +20,7 @@ aten = torch.ops.aten
 
 
 def gates(graph: Graph) -> list[str]:
+    """Names of the nodes that are F.glu."""
     return [node.name for node in graph.nodes if op_name(node) == "glu"]
 
 
@@ -30,6 +31,8 @@ def written_out(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
 
 def write_out(graph: Graph, names: Iterable[str]) -> dict[str, str]:
+    """Write each of these F.glu in its parts into the graph: name of a part -> name of its
+    F.glu."""
     parts: dict[str, str] = {}
     for name in names:
         gate, product = _parts(graph, graph.named(name))

@@ -92,6 +92,7 @@ class _CrossEntropyWriter:
         self.counts = trained and self.how == "mean"
 
     def generated(self) -> GeneratedSource:
+        """The kernels with their launcher, for both ways where it is trained."""
         parts = [self._kernel()]
         if self.how != "none":
             parts.append(self._total())

@@ -71,6 +71,7 @@ def _longest_cover(graph: Graph, product: MatmulProduct) -> list[fx.Node] | None
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    """What holds of the match, each with its reason."""
     product = product_of(match.nodes[0])
     assert product is not None
     sizes = f"[{product.rows}, {product.inner}] by [{product.inner}, {product.cols}]"

@@ -105,6 +105,7 @@ class _TailLowering:
         self.loads: dict[fx.Node, Value] = {}
 
     def run(self, name: str) -> LoweredRegion:
+        """What joins the product, as a region of this name."""
         nodes = output_nodes(self.graph, self.nodes)
         outputs = [
             Output(
@@ -135,6 +136,7 @@ class _TailLowering:
             raise Unsupported("a result lies in memory unlike the product")
 
     def value(self, node: fx.Node) -> Any:
+        """The value of a node, built at its first use."""
         if node not in self.values:
             self.values[node] = self._build(node)
         return self.values[node]

@@ -201,6 +201,7 @@ def _leaky_relu(node: fx.Node, get: GetOperand) -> PointwiseInput:
 
 
 def prelu(node: fx.Node, get: GetOperand) -> Value:
+    """x where it is positive, else x times the weight: one number, or one of each channel."""
     x = as_float(get("self"))
     positive = apply("gt", x, 0.0, dtype="bool", hint="positive")
     return apply(

@@ -137,6 +137,7 @@ def _with_neighbors(graph: Graph, bare: PoolRegion) -> PoolRegion | None:
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Pools with their neighbors, each with what a kernel is estimated to save."""
     found = [find(graph, node) for node in graph.nodes if "_pool" in op_name(node)]
     return [_match(graph, pool) for pool in found if pool is not None]
 
@@ -189,6 +190,7 @@ def _benefit(graph: Graph, pool: PoolRegion) -> float:
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    """What holds of the match, each with its reason."""
     pool = find(graph, graph.named(match.data["seed"]))
     assert pool is not None
     shapes = ", ".join(f"{w.kernel} of {w.size} to {w.out}" for w in pool.windows)
@@ -203,6 +205,8 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Put a kernel in the place of the pool, `amax` where one window takes all. Raises RewriteError
+    where it is no longer there."""
     pool = find(graph, graph.named(match.data["seed"]))
     if pool is None:
         raise RewriteError(

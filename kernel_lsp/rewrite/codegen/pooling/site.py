@@ -45,14 +45,17 @@ class PoolRegion(chain.Surrounded):
 
     @property
     def root(self) -> fx.Node:
+        """What is pooled, behind the prologue."""
         return self.seed.args[0]
 
     @property
     def nodes(self) -> tuple[fx.Node, ...]:
+        """All nodes that the kernel replaces, in order."""
         return tuple(dict.fromkeys([*self.prologue, self.seed, self.result, *self.epilogue]))
 
     @property
     def taps(self) -> int:
+        """Elements of one window."""
         return math.prod(window.kernel for window in self.windows)
 
     @property

@@ -70,6 +70,7 @@ class _PoolingWriter:
         self.inputs = [*self.head.operands, *self.tail.operands]
 
     def doc(self) -> str:
+        """The first line of the docstring of the launcher."""
         words = chain.words(self.pool.prologue)
         after = chain.words(self.pool.epilogue)
         kind = "Maximum" if self.pool.kind == "max" else "Average"
@@ -81,6 +82,7 @@ class _PoolingWriter:
     # --- kernel --------------------------------------------------------------------------
 
     def kernel(self) -> str:
+        """Source of the kernel."""
         body = Body(UniqueNames(TAKEN), lambda operand: self._load(operand, tap=False))
         self._start(body)
         body.add(f"{self._total()} = tl.full([BLOCK_SIZE], {self._identity()}, tl.float32)")
@@ -268,6 +270,7 @@ class _PoolingWriter:
         ]  # fmt: skip
 
     def launcher(self) -> str:
+        """Source of the launcher."""
         rank, pool = self.rank, self.pool
         lengths = LENGTHS[rank]
         shape_in = tuple(pool.root.meta["val"].shape)

@@ -101,6 +101,7 @@ class _RegionLowering:
         self.values: dict[fx.Node, Any] = {}
 
     def run(self, name: str) -> LoweredRegion:
+        """The nodes as a region of this name."""
         outputs = output_nodes(self.graph, self.nodes)
         made, used = [], UniqueNames(["x"])
         for node in outputs:
@@ -146,6 +147,7 @@ class _RegionLowering:
     # --- values --------------------------------------------------------------------------
 
     def value(self, node: fx.Node) -> Any:
+        """The value of a node, built at its first use."""
         if node not in self.values:
             self.values[node] = self._build(node)
         return self.values[node]

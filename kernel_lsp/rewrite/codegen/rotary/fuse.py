@@ -42,10 +42,12 @@ class Rotary:
 
     @property
     def operands(self) -> dict[str, fx.Node]:
+        """The tensors that the kernel reads, by name."""
         return {"x": self.x, "cos": self.cos, "sin": self.sin}
 
     @property
     def out(self) -> fx.Node:
+        """The node of the result."""
         return self.nodes[-1]
 
 
@@ -164,6 +166,7 @@ def _is_table(graph: Graph, node: fx.Node, x: fx.Node) -> bool:
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Rotations, each with what a kernel is estimated to save."""
     found = [find(graph, node) for node in graph.nodes if op_name(node) == "add"]
     return [_match(graph, item) for item in found if item is not None]
 
@@ -196,6 +199,7 @@ def _benefit(graph: Graph, item: Rotary) -> float:
 
 
 def is_trained(graph: Graph, item: Rotary) -> bool:
+    """Whether a gradient flows to one of the operands."""
     return bool(graph.gradients and wanted(graph, item))
 
 
@@ -205,6 +209,7 @@ def wanted(graph: Graph, item: Rotary) -> dict[str, fx.Node]:
 
 
 def parameters(item: Rotary) -> dict[str, list[Any]]:
+    """Choices for the kernel, the default first: rows of a block, warps."""
     wide = next_power_of_two(item.x.meta["val"].shape[-1] // 2)
     rows = [max(1, size // wide) for size in (BLOCK, 2 * BLOCK, BLOCK // 2)]
     return {"BLOCK_ROWS": list(dict.fromkeys(rows)), "num_warps": [4, 8]}
@@ -214,6 +219,7 @@ def parameters(item: Rotary) -> dict[str, list[Any]]:
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    """What holds of the match, each with its reason."""
     return [
         Proof(
             claim="both products are of one tensor and its halves, the second one negated",
@@ -232,6 +238,8 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Put a kernel in the place of the rotation. Raises RewriteError where it is no longer
+    there."""
     item = find(graph, graph.named(match.data["out"]))
     if item is None:
         raise RewriteError(f"{match.label} is no longer a rotation", "apply it first")
@@ -258,6 +266,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
 
 
 def generate(graph: Graph, item: Rotary, choice: dict[str, Any], name: str) -> GeneratedSource:
+    """The kernel of this name with its launcher, and its backward where a gradient is wanted."""
     value = item.x.meta["val"]
     narrow = [name for name, node in item.operands.items() if node.meta["val"].shape != value.shape]
     gets = tuple(wanted(graph, item)) if graph.gradients else ()

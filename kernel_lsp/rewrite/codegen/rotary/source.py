@@ -86,6 +86,7 @@ class RotaryJob:
 
     @property
     def rank(self) -> int:
+        """Dimensions of x."""
         return len(self.shapes["x"])
 
 
@@ -103,10 +104,12 @@ class _Pass:
 
     @property
     def tensors(self) -> list[str]:
+        """Names of all tensors of the pass, those that are read first."""
         return [*self.reads, *self.writes]
 
 
 def emit(job: RotaryJob) -> GeneratedSource:
+    """Source of the kernels of a job with their launcher."""
     name, gets = job.name, job.gets
     forward = _Pass(
         name=f"{name}_forward" if gets else name,

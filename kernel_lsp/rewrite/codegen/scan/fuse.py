@@ -41,6 +41,7 @@ MIN_SAVING = 0.1
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Scans with their neighbors, each with what a kernel is estimated to save."""
     found = [find(graph, node) for node in graph.nodes if op_name(node) in SCANS]
     return [_match(graph, scan) for scan in found if scan is not None]
 
@@ -254,6 +255,7 @@ def split(scan: Scan) -> bool:
 
 
 def parameters(scan: Scan) -> dict[str, list[Any]]:
+    """Choices for the kernel, the default first: numbers and lines of a block, warps."""
     length, wide = scan.sizes[scan.dim], next_power_of_two(scan.sizes[scan.dim])
     if scan.n_inner > 1:
         block = min(wide, 32)
@@ -279,6 +281,7 @@ def parameters(scan: Scan) -> dict[str, list[Any]]:
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    """What holds of the match, each with its reason."""
     scan = find(graph, graph.named(match.data["seed"]))
     assert scan is not None
     value, out = scan.seed.args[0].meta["val"], scan.seed.meta["val"]
@@ -304,6 +307,7 @@ def _why_no_gradient_is_lost(graph: Graph, scan: Scan) -> str:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Put a kernel in the place of the scan. Raises RewriteError where it is no longer there."""
     scan = find(graph, graph.named(match.data["seed"]))
     if scan is None:
         raise RewriteError(

@@ -32,15 +32,18 @@ class Scan(chain.Surrounded):
 
     @property
     def nodes(self) -> tuple[fx.Node, ...]:
+        """All nodes that the kernel replaces, in order."""
         tail = () if self.result is self.seed else (self.result,)
         return tuple(dict.fromkeys([*self.prologue, *self.inner, self.seed, *tail, *self.epilogue]))
 
     @property
     def lines(self) -> int:
+        """Runs of elements that are scanned, each by itself."""
         return math.prod(self.sizes) // self.sizes[self.dim]
 
     @property
     def n_inner(self) -> int:
+        """How far apart in memory neighbors of a line are, in elements."""
         return math.prod(self.sizes[self.dim + 1 :])
 
     @property

@@ -66,6 +66,8 @@ class _LineLayout:
 
     @staticmethod
     def of(scan: Scan) -> _LineLayout:
+        """Lines one below the other, scanned along axis 1, where a line lies together in memory;
+        else side by side, scanned along axis 0."""
         if scan.n_inner == 1:
             return _LineLayout(line="[:, None]", step="[None, :]", axis=1)
         return _LineLayout(line="[None, :]", step="[:, None]", axis=0)
@@ -358,6 +360,7 @@ class _ScanWriter:
         ]
 
     def doc(self) -> str:
+        """The first line of the docstring of the launcher."""
         kind = "Cumulative product" if self.product else "Cumulative sum"
         way = " from the end" if self.scan.reverse else ""
         return f"{kind} along dimension {self.scan.dim}{way}{self.scan.beside}."
