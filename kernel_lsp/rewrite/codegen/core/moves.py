@@ -262,3 +262,14 @@ def is_identity(move: ElementMove) -> bool:
     if isinstance(move, Permute):
         return list(move.order) == sorted(move.order)
     return not isinstance(move, Join) and move.source == move.target
+
+
+def is_bijection(move: ElementMove) -> bool:
+    """Every element of the source is one of the result."""
+    if isinstance(move, StridedWindow):
+        axes = zip(move.axes, move.source, move.target, strict=True)
+        return all(
+            size == wide and abs(axis.step) == 1 and _is_inside(axis, size, wide)
+            for axis, size, wide in axes
+        )
+    return isinstance(move, (Permute, Reshape, Roll))

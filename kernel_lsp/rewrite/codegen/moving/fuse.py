@@ -109,7 +109,9 @@ def _seconds(graph: Graph, kernel: PlannedKernel, nodes: dict[str, fx.Node]) -> 
     for tensor in kernel.read:
         reads = sum(load.tensor is tensor for load in kernel.loads)
         whole = torch.Size(tensor.shape).numel()
-        moved_bytes += min(whole, reads * size) * source.itemsize(tensor.operand.dtype)
+        moved_bytes += min(whole, reads * size // kernel.lanes) * source.itemsize(
+            tensor.operand.dtype
+        )
     speed = cost.rates(graph)
     return moved_bytes / speed.bytes_per_s + speed.overhead_s
 

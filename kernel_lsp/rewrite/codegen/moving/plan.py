@@ -1,7 +1,8 @@
 """From a region that moves elements to its kernels: values, tensors, gradients.
 
 One forward kernel, or one for each sum over all elements; one backward kernel for each shape of a
-gradient, which reads the incoming one wherever an element went."""
+gradient, which reads the incoming one wherever an element went. Shapes that hold the same elements
+in other orders share one."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from kernel_lsp.rewrite.codegen.backward import derive
 from kernel_lsp.rewrite.codegen.core import affine, strides
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, apply, load, moved, topological
-from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand, Gather, Permute
+from kernel_lsp.rewrite.codegen.core.moves import (
+    DimSizes,
+    ElementMove,
+    Expand,
+    Gather,
+    Join,
+    Permute,
+    is_bijection,
+)
 from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.moving import operations
@@ -278,12 +287,65 @@ def _backward(
         for index, (shape, outputs) in enumerate([*first.items(), *last.items()])
     ]
     kernels = tuple(map(moving.plan_kernel, jobs))
+    early = kernels[: len(first)]
     return _BackwardKernels(
-        kernels=kernels[: len(first)],
+        kernels=_as_one(early, seed) or early,
         sums=tuple(sums),
         last=kernels[len(first) :],
         handed=tuple(handed),
     )
+
+
+def _as_one(kernels: Sequence[PlannedKernel], seed: Operand) -> tuple[PlannedKernel, ...]:
+    """One kernel for gradients of several shapes that hold the same elements in other orders: each
+    tensor is read once. Empty where there is none."""
+    ways = [_way_to(kernel.job.outputs[0].value, seed) for kernel in kernels]
+    found = [way for way in ways if way is not None]
+    apart = len(kernels) < 2 or len(found) < len(kernels)
+    if apart or any(kernel.lanes > 1 for kernel in kernels):
+        return ()
+    main = _with_most_tensors(kernels)
+    job = replace(kernels[main].job, name=kernels[0].job.name)
+    others = [
+        _in_another_order(kernel.job, found[main], way)
+        for kernel, way in zip(kernels, found, strict=True)
+        if kernel is not kernels[main]
+    ]
+    outputs = (*job.outputs, *(output for other in others for output in other))
+    try:
+        planned = moving.plan_kernel(replace(job, outputs=outputs))
+    except Unsupported:
+        return ()
+    return () if planned.is_turned else (planned,)
+
+
+def _with_most_tensors(kernels: Sequence[PlannedKernel]) -> int:
+    """The kernel in whose order most lies that is read or written."""
+    tensors = {t.operand: t for kernel in kernels for t in kernel.read}.values()
+    jobs = [kernel.job for kernel in kernels]
+    alike = [sum(t.shape == job.shape for t in tensors) + len(job.outputs) for job in jobs]
+    return alike.index(max(alike))
+
+
+def _in_another_order(
+    job: MovedJob, main: Sequence[ElementMove], own: Sequence[ElementMove]
+) -> list[MovedOutput]:
+    """The job's outputs, made at positions of another; both ways lead to the seed."""
+    back = [move.adjoint() for move in reversed(own) if not isinstance(move, Join)]
+    return [replace(out, shape=job.shape, via=(*main, *back)) for out in job.outputs]
+
+
+def _way_to(value: Value, seed: Operand) -> tuple[ElementMove, ...] | None:
+    """The moves that take a position of the value to the only one of the seed that belongs to it;
+    None where there are others, or none."""
+    if value.operand is seed:
+        return ()
+    if value.move is not None and not is_bijection(value.move):
+        return None
+    for arg in value.args:
+        if isinstance(arg, Value) and (way := _way_to(arg, seed)) is not None:
+            return (value.move, *way) if value.move is not None else way
+    return None
 
 
 class _SummedParts:

@@ -18,16 +18,24 @@ from kernel_lsp.rewrite.codegen.core import affine, source
 from kernel_lsp.rewrite.codegen.core.affine import IndexSum
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, topological
-from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand
+from kernel_lsp.rewrite.codegen.core.moves import (
+    DimSizes,
+    ElementMove,
+    Expand,
+    Gather,
+    Join,
+    Position,
+)
 from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
+from kernel_lsp.rewrite.codegen.moving import lanes
 from kernel_lsp.rewrite.codegen.moving.evaluate import (
     Expression,
     MovedRead,
     MovedTensor,
     ReadPlan,
-    Tiling,
-    Writer,
 )
+from kernel_lsp.rewrite.codegen.moving.lanes import LoadRun
+from kernel_lsp.rewrite.codegen.moving.writing import Tiling, Writer
 
 MIN_COLUMNS = 64
 """Fewer leave a row of a tile shorter than a cache line of 16-bit elements."""
@@ -49,11 +57,21 @@ class MovedOutput:
     dtype: str
     like: str = ""
     """The tensor whose shape it has; empty: another shape, by its sizes."""
+    shape: DimSizes = ()
+    """Where it is not the job's: the same elements in another order."""
+    via: tuple[ElementMove, ...] = ()
+    """From a position of the job's shape to that of the element that is made there."""
+
+    def place(self, at: Position) -> Position:
+        for move in self.via:
+            assert not isinstance(move, Gather | Join)
+            at, _ = move.read(at)
+        return at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MovedJob:
-    """One kernel: outputs of one shape."""
+    """One kernel: outputs of one shape, or with the same elements."""
 
     name: str
     doc: str
@@ -64,17 +82,36 @@ class MovedJob:
     total: str = ""
     """``sum`` or ``mean``: the only output is that of its value, as one number."""
 
+    def shape_of(self, output: MovedOutput) -> DimSizes:
+        return output.shape or self.shape
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedKernel:
     """What a kernel loads and computes, and how its programs walk."""
 
     job: MovedJob
-    results: tuple[Expression, ...]
+    results: tuple[tuple[Expression, ...], ...]
+    """Of each output so many neighbors as there are lanes."""
     loads: tuple[MovedRead, ...]
     tiling: Tiling
     is_turned: bool
     """Something is contiguous along the rows: tiles are square."""
+
+    @property
+    def lanes(self) -> int:
+        """Elements of an output that one position stands for."""
+        return len(self.results[0])
+
+    @property
+    def columns(self) -> int:
+        """Elements of an output in a row."""
+        return self.tiling.columns * self.lanes
+
+    @property
+    def runs(self) -> tuple[LoadRun, ...]:
+        """What is loaded as one."""
+        return () if self.is_turned else lanes.load_runs(self.loads)
 
     @property
     def read(self) -> tuple[MovedTensor, ...]:
@@ -89,7 +126,7 @@ class PlannedKernel:
             return self.job.tensors
         shapes = [self.job.shape] if self.job.total else []
         alike = {output.like for output in self.job.outputs}
-        shapes += [self.job.shape] if "" in alike else []
+        shapes += [self.job.shape_of(output) for output in self.job.outputs if not output.like]
         needed = {
             lead for shape in (*shapes, *self.shares) if (lead := _lead_tensor(self.job, shape))
         }
@@ -124,7 +161,8 @@ class PlannedKernel:
         whole = all(output.like for output in self.job.outputs)
         lead = "" if whole else _lead(self.job, self.job.shape)
         lead += "".join(f", {_count(self.job, shape)}" for shape in self.shares)
-        held = repr((lead, self.job.shape[1:], self.tiling.columns, loads))
+        stores = [_stored(self.job, output) for output in self.job.outputs if output.via]
+        held = repr((lead, self.job.shape[1:], self.tiling.columns, self.lanes, loads, stores))
         return BATCH.sub("lead", held)
 
 
@@ -132,60 +170,100 @@ def plan_kernel(job: MovedJob) -> PlannedKernel:
     """Raises Unsupported where no tile reads its elements along memory."""
     if not job.shape or 0 in job.shape:
         raise Unsupported("no elements, or no dimensions")
-    plan = ReadPlan(job.shape, {tensor.operand: tensor for tensor in job.tensors})
-    place = tuple(affine.coordinate(dim, size) for dim, size in enumerate(job.shape))
-    results = list[Expression]()
+    plain = _planned(job, 1)
+    if job.total or plain.is_turned or any(output.via for output in job.outputs):
+        return plain
+    best, least = plain, _weight(plain)
+    wide = lanes.candidates(job.shape, _indices(plain.loads, plain.results))
+    for count in wide:
+        try:
+            found = _planned(job, count)
+        except Unsupported:
+            continue
+        if not found.is_turned and (weight := _weight(found)) < lanes.WORTH * least:
+            best, least = found, weight
+    return best
+
+
+def _weight(planned: PlannedKernel) -> float:
+    return lanes.weight(planned.tiling.sizes, planned.lanes, planned.loads)
+
+
+def _planned(job: MovedJob, count: int) -> PlannedKernel:
+    """With so many lanes."""
+    sizes = lanes.shape_with(job.shape, count)
+    plan = ReadPlan(sizes, {tensor.operand: tensor for tensor in job.tensors})
+    places = lanes.places(job.shape, count)
+    results = list[tuple[Expression, ...]]()
     for output in job.outputs:
-        made = plan.at(output.value, place)
-        assert isinstance(made, Expression)
-        results.append(made)
-    tiling, is_turned = _tiling(job.shape, tuple(plan.loads), list(_indices(plan)))
+        made = [plan.at(output.value, output.place(place)) for place in places]
+        results.append(tuple(one for one in made if isinstance(one, Expression)))
+    loads = tuple(plan.loads)
+    stored = [_stored(job, output) for output in job.outputs if output.via]
+    indices = [*_indices(loads, results), *affine.parts(stored)]
+    memory = [affine.linear(load.at, load.tensor.steps) for load in loads]
+    tiling, is_turned = _tiling(sizes, [*memory, *stored], indices, count)
     return PlannedKernel(
-        job=job,
-        results=tuple(results),
-        loads=tuple(plan.loads),
-        tiling=tiling,
-        is_turned=is_turned,
+        job=job, results=tuple(results), loads=loads, tiling=tiling, is_turned=is_turned
     )
 
 
+def _stored(job: MovedJob, output: MovedOutput) -> IndexSum:
+    """Where an element that is made is stored."""
+    at = tuple(affine.coordinate(dim, size) for dim, size in enumerate(job.shape))
+    return affine.linear(output.place(at), affine.strides(job.shape_of(output)))
+
+
 def _tiling(
-    sizes: DimSizes, loads: Sequence[MovedRead], indices: Sequence[IndexSum]
+    sizes: DimSizes, memory: Sequence[IndexSum], indices: Sequence[IndexSum], count: int
 ) -> tuple[Tiling, bool]:
-    """The widest columns of which everything is read along memory."""
-    splits = _splits(sizes, indices)
+    """The widest columns of which everything is read and written along memory."""
+    splits = _splits(sizes, indices, -(-MIN_COLUMNS // count))
     for split in reversed(splits):
         tiling = Tiling(sizes=sizes, split=split)
-        turned = [_is_turned(load, tiling) for load in loads]
+        turned = [_is_turned(index, tiling) for index in memory]
         if None not in turned:
             return tiling, any(turned)
     raise Unsupported("neighbors in memory that no tile reads as neighbors")
 
 
-def _indices(plan: ReadPlan) -> Iterable[IndexSum]:
+def _indices(
+    loads: Iterable[MovedRead], results: Iterable[Sequence[Expression]]
+) -> Iterable[IndexSum]:
     """Every sum that the kernel takes of coordinates."""
-    for load in plan.loads:
+    for load in loads:
         yield from affine.parts(_addresses(load))
         yield from affine.parts(condition.index for condition in load.under)
-    for expression in plan.made.values():
+    for expression in _expressions(results):
         yield from affine.parts(condition.index for condition in expression.under)
+
+
+def _expressions(results: Iterable[Sequence[Expression]]) -> Iterable[Expression]:
+    """Everything that is computed, each once."""
+    todo = [one for neighbors in results for one in neighbors]
+    seen = set(todo)
+    while todo:
+        yield (one := todo.pop())
+        new = [arg for arg in one.args if isinstance(arg, Expression) and arg not in seen]
+        seen.update(new)
+        todo += new
 
 
 def _addresses(load: MovedRead) -> list[IndexSum]:
     if load.tensor.is_strided:
         return list(load.at)
-    return [affine.linear(load.at, affine.strides(load.tensor.shape))]
+    return [lanes.address(load)]
 
 
-def _splits(sizes: DimSizes, indices: Sequence[IndexSum]) -> list[int]:
+def _splits(sizes: DimSizes, indices: Sequence[IndexSum], few: int) -> list[int]:
     """Where columns can begin, from the last place on: with all that is walked as one, and with
-    more where they are short; never with dimension 0, if there are others."""
+    more where they are fewer; never with dimension 0, if there are others."""
     found = [_factors(index) for index in indices]
     split, columns, splits = len(sizes) - 1, sizes[-1], list[int]()
     while split > 1:
         if not _walks_as_one(found, split, sizes):
             splits.append(split)
-            if columns >= MIN_COLUMNS:
+            if columns >= few:
                 break
         split -= 1
         columns *= sizes[split]
@@ -211,11 +289,10 @@ def _walks_as_one(found: Sequence[dict[int, int]], split: int, sizes: DimSizes) 
     )
 
 
-def _is_turned(load: MovedRead, tiling: Tiling) -> bool | None:
-    """Whether neighbors in the tensor are rows of a tile; None where they are neither rows nor
+def _is_turned(index: IndexSum, tiling: Tiling) -> bool | None:
+    """Whether neighbors in memory are rows of a tile; None where they are neither rows nor
     columns."""
-    steps = load.tensor.steps
-    found = _factors(affine.linear(load.at, steps))
+    found = _factors(index)
     wide = [dim for dim, size in enumerate(tiling.sizes) if size != 1]
     columns = [dim for dim in wide if dim >= tiling.split]
     if not columns or found.get(columns[-1], 0) in range(-4, 5):
@@ -236,13 +313,13 @@ def parameters(planned: PlannedKernel) -> dict[str, list[Any]]:
     """Finite search space, default first."""
     if planned.is_turned:
         return {"BLOCK_ROWS": [64, 32], "BLOCK_COLS": [64, 32], "num_warps": [4, 8]}
-    columns = _block(planned.tiling.columns)
+    columns = _block(planned.columns)
     low = all(t.operand.dtype in ("float16", "bfloat16") for t in planned.read)
     elements = 2048 if low else 1024
     rows = [max(1, n // columns) for n in (elements, 2 * elements, elements // 2)]
     return {
         "BLOCK_ROWS": list(dict.fromkeys(rows)),
-        "BLOCK_COLS": [columns],
+        "BLOCK_COLS": [columns // planned.lanes],
         "num_warps": [4, 8],
     }
 
@@ -270,18 +347,24 @@ def _kernel(planned: PlannedKernel) -> str:
     pointers += [f"{output.name}_ptr" for output in job.outputs]
     steps = [name for tensor in planned.read for name in tensor.stride_names]
     shares = planned.shares
-    writer = Writer(
-        planned.tiling, UniqueNames([*RESERVED, *pointers, *steps, *shares.values()]), shares
-    )
+    taken = UniqueNames([*RESERVED, *pointers, *steps, *shares.values()])
+    writer = Writer(planned.tiling, taken, shares, planned.runs)
     stores = []
+    wide = planned.tiling.widened(planned.lanes)
+    writer.widths |= {wide.width} - {1}
     for output, result in zip(job.outputs, planned.results, strict=True):
-        text = writer.text(result)
+        text = writer.joined([str(writer.text(one)) for one in result])
         if job.total:
             summed = f"tl.sum(tl.sum(tl.where(mask, {text}, 0.0), axis=1), axis=0)"
             stores.append(f"    tl.store(partial_ptr + pid, {summed})")
             continue
-        where = f"rows * {columns} + cols" if columns != 1 else "rows + cols"
-        stores.append(f"    tl.store({output.name}_ptr + {where}, {text}, mask=mask)")
+        cols = f"cols{wide.suffix}"
+        if output.via:
+            where = writer.index(_stored(job, output))
+            stores.append(f"    tl.store({output.name}_ptr + {where}, {text}, mask=mask)")
+            continue
+        where = f"rows * {wide.columns} + {cols}" if wide.columns != 1 else f"rows + {cols}"
+        stores.append(f"    tl.store({output.name}_ptr + {where}, {text}, mask=mask{wide.suffix})")
     lines = [
         "    # int64 where offsets can pass 2**31",
         "    pid = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)",
@@ -290,6 +373,7 @@ def _kernel(planned: PlannedKernel) -> str:
         "    cols = pid % n_blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)[None, :]",
         f"    row_mask, col_mask = rows < n_rows, cols < {columns}",
         "    mask = row_mask & col_mask  # the last tiles reach past the end",
+        *(line for width in sorted(writer.widths) for line in _wide_lines(width, columns)),
         *writer.lines,
         *stores,
     ]
@@ -298,8 +382,18 @@ def _kernel(planned: PlannedKernel) -> str:
         "BLOCK_ROWS: tl.constexpr", "BLOCK_COLS: tl.constexpr", "WIDE: tl.constexpr",
     ]  # fmt: skip
     doing = "sums" if job.total else "writes"
-    doc = f"Each program {doing} a tile; a row has {columns} elements of {_words(job.shape)}."
+    doc = f"Each program {doing} a tile; a row has {wide.columns} elements of {_words(job.shape)}"
+    doc += f", {planned.lanes} a column." if planned.lanes > 1 else "."
     return source.kernel_text(f"_{job.name}_kernel", header, doc, lines)
+
+
+def _wide_lines(width: int, columns: int) -> list[str]:
+    """The neighbors of each column."""
+    block = f"{width} * BLOCK_COLS"
+    return [
+        f"    cols_{width} = pid % n_blocks * ({block}) + tl.arange(0, {block})[None, :]",
+        f"    mask_{width} = row_mask & (cols_{width} < {width * columns})",
+    ]
 
 
 def _words(shape: DimSizes) -> str:
@@ -307,12 +401,13 @@ def _words(shape: DimSizes) -> str:
 
 
 def _launcher(planned: PlannedKernel, choice: Mapping[str, Any]) -> str:
-    job, columns = planned.job, planned.tiling.columns
+    job, columns = planned.job, planned.columns
     plain = [t.operand for t in planned.read if not t.is_strided]
     furthest = [t.furthest for t in planned.read] + [f"n_rows * {columns}"]
     shapes = [(t.operand.name, t.operand.dtype, _words(t.shape)) for t in planned.given]
     if not job.total:
-        shapes += [(output.name, output.dtype, _words(job.shape)) for output in job.outputs]
+        outputs = job.outputs
+        shapes += [(out.name, out.dtype, _words(job.shape_of(out))) for out in outputs]
     call = f"_{job.name}_kernel[(n_tiles,)]("
     lines = [
         f"def {job.name}({', '.join(t.operand.name for t in planned.given)}):",
@@ -344,9 +439,9 @@ def _arguments(planned: PlannedKernel, choice: Mapping[str, Any]) -> list[str]:
 
 def _made_lines(planned: PlannedKernel, choice: Mapping[str, Any]) -> list[str]:
     """What is written to, and how many rows and tiles there are."""
-    job, columns = planned.job, planned.tiling.columns
+    job, columns = planned.job, planned.columns
     tiles = f"({source.blocks('n_rows', choice['BLOCK_ROWS'])})"
-    tiles += f" * {-(-columns // choice['BLOCK_COLS'])}"
+    tiles += f" * {-(-planned.tiling.columns // choice['BLOCK_COLS'])}"
     shares = [
         f"    {name} = 1.0 / max({_count(job, shape)}, 1)" for shape, name in planned.shares.items()
     ]
@@ -378,8 +473,9 @@ def _allocate(output: MovedOutput, planned: PlannedKernel) -> str:
     job, device = planned.job, f"{planned.given[0].operand.name}.device"
     shape = f"{output.like}.shape"
     if not output.like:
-        sizes = ", ".join([_lead(job, job.shape), *map(str, job.shape[1:])])
-        shape = f"({sizes}{',' if len(job.shape) == 1 else ''})"
+        own = job.shape_of(output)
+        sizes = ", ".join([_lead(job, own), *map(str, own[1:])])
+        shape = f"({sizes}{',' if len(own) == 1 else ''})"
     return f"    {output.name} = torch.empty({shape}, dtype=torch.{output.dtype}, device={device})"
 
 

@@ -1,5 +1,7 @@
 """fused-moves: values and gradients of moved reads against float64, and what must be left alone."""
 
+import re
+
 import pytest
 import torch
 from codegen_helpers import as_close_as_eager, for_values, matches, program, rewritten
@@ -128,6 +130,14 @@ TWO = {
         "x + (F.pad(x, (0, 0, 1, -1)) - x) * y * z[:, :, :1].cos()",
         f"torch.randn(3, 7, 20, {G}), torch.randn(20, {G}), torch.randn(3, 7, 4, {G})",
     ),
+    "gradients in several orders": (
+        "torch.sigmoid(x.transpose(1, 2).reshape(2, 5, -1)) * y.roll(3, 2) + z.flip(2)",
+        f"torch.randn(2, 3, 5, 4, {G}), torch.randn(2, 5, 12, {G}), torch.randn(2, 5, 12, {G})",
+    ),
+    "skips beside upsampling": (
+        "x.repeat_interleave(2, -1).repeat_interleave(2, -2) * y + z",
+        f"torch.randn(2, 3, 5, 7, {G}), torch.randn(2, 3, 10, 14, {G}), torch.randn(3, 10, 1, {G})",
+    ),
     "a number as a tensor": (
         "x.flip(1) * y + z", f"torch.randn(30, 4, {G}), torch.randn((), {G}), torch.randn(30, 1, {G})"
     ),
@@ -154,6 +164,70 @@ def test_an_incoming_gradient_is_not_stored_again(trainer) -> None:
 def test_one_kernel_makes_the_gradient_of_all_slices() -> None:
     after = rewritten_trained(_source("second difference"), SKILL)
     assert after.count("_kernel[(n_tiles,)](") == 2 and "atomic" not in after
+
+
+def test_gradients_in_several_orders_share_a_kernel() -> None:
+    expression = "torch.sigmoid(x.transpose(1, 2).reshape(2, 5, -1)) * y"
+    inputs = f"torch.randn(2, 3, 5, 4, {G}), torch.randn(2, 5, 12, {G})"
+    after = rewritten_trained(program(expression, inputs), SKILL)
+    assert after.count("_kernel[(n_tiles,)](") == 2
+
+
+# --- pairs of neighbors ------------------------------------------------------------------
+
+PAIRS = {
+    "stacked": "torch.stack((a * y - b * z, a * z + b * y), -1).flatten(-2)",
+    "turned": "x * y.repeat_interleave(2, -1) + torch.stack((-b, a), -1).reshape(x.shape) "
+    "* z.repeat_interleave(2, -1)",
+    "swapped": "torch.stack((b, a.sigmoid()), -1).flatten(-2) * x",
+    "two beside two": "torch.stack((a, b, a + b, a * b), -1).flatten(-2) * 2",
+}
+TAKEN = {
+    "steps": "x[..., ::2], x[..., 1::2]",
+    "unbound": "x.reshape(*x.shape[:-1], -1, 2).unbind(-1)",
+    "unflattened": "x.unflatten(-1, (-1, 2)).unbind(-1)",
+    "indexed": "x.view(*x.shape[:-1], -1, 2)[..., 0], x.view(*x.shape[:-1], -1, 2)[..., 1]",
+}
+
+
+def _pairs(form: str, taken: str, shape: tuple[int, ...], dtype: str) -> str:
+    tables = f"torch.randn({shape[-2]}, {shape[-1] // 2}, dtype=torch.{dtype})"
+    first = f"torch.randn({shape}, dtype=torch.{dtype}, {G})"
+    expression = f"(lambda a, b: {PAIRS[form]})({'*(' + TAKEN[taken] + ')'})"
+    return program(expression, f"{first}, {tables}, {tables}", arguments="x, y, z")
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(sorted(PAIRS)),
+    st.sampled_from(sorted(TAKEN)),
+    st.sampled_from([(1,), (2,), (3, 1), (2, 3)]),
+    st.integers(1, 7),
+    st.sampled_from([1, 2, 3, 5, 32, 37]),
+    st.sampled_from(["float32", "float16"]),
+)
+def test_pairs_agree_with_torch(trainer, form, taken, lead, rows, pairs, dtype) -> None:
+    agrees_trained(trainer, _pairs(form, taken, (*lead, rows, 2 * pairs), dtype), SKILL)
+
+
+@pytest.mark.parametrize("form", PAIRS)
+def test_pairs_of_bfloat16_agree_with_torch(trainer, form) -> None:
+    """Of a size: the interpreter rounds them towards zero, which eager's error must hide."""
+    agrees_trained(trainer, _pairs(form, "steps", (2, 3, 7, 74), "bfloat16"), SKILL)
+
+
+@pytest.mark.parametrize("form", ["stacked", "turned", "swapped"])
+@pytest.mark.parametrize("taken", TAKEN)
+def test_both_of_a_pair_are_read_and_written_as_one(form, taken) -> None:
+    after = rewritten_trained(_pairs(form, taken, (2, 3, 5, 16), "bfloat16"), SKILL)
+    assert after.count("tl.split(") >= 2 and after.count("tl.interleave(") == 2
+    assert not re.search(r"(//|%) 2\b", after.split("class Model")[0])
+
+
+def test_what_an_upsampled_element_gathers_is_read_as_one() -> None:
+    expression, inputs = TWO["skips beside upsampling"]
+    after = rewritten_trained(program(expression, inputs, arguments="x, y, z"), SKILL)
+    assert "cols * 2" not in after and after.count("tl.split(") >= 3
 
 
 @pytest.mark.parametrize("name", ["difference of columns", "heads", "shifted windows", "flip"])

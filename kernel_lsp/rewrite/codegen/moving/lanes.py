@@ -1,0 +1,124 @@
+"""Elements that are computed side by side, and loads of neighbors as one.
+
+The two halves of a rotated pair lie beside each other: reading every second element leaves half of
+each cache line for later, and one position that is either half computes both and keeps one. With
+``lanes`` a position of the iteration space stands for so many neighbors of the result: each is
+computed for itself, and they are written as one. Loads whose addresses are neighbors become one
+wide load that is split, also without lanes: what an upsampled element gathers its gradient from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.codegen.core import affine
+from kernel_lsp.rewrite.codegen.core.affine import IndexSum
+from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Position
+from kernel_lsp.rewrite.codegen.moving.evaluate import MovedRead
+
+LANES = (2, 4)
+SMALL = (2, 4, 8)
+"""Divisors of an index that lanes take away."""
+UNEVEN = 2.0
+"""Loads of neighbors, for one whose address is a quotient or a remainder: no vector of it."""
+FAR = 8
+"""Neighbors that lie so far apart, or farther, each take a sector of memory of their own."""
+WORTH = 0.75
+"""Times the loads without lanes, where lanes are taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRun:
+    """Reads of neighbors in memory, in their order: 2 or 4 of them."""
+
+    loads: tuple[MovedRead, ...]
+    index: IndexSum
+    """The address of the first."""
+
+
+def address(load: MovedRead) -> IndexSum:
+    """Of a tensor that is contiguous."""
+    return affine.linear(load.at, affine.strides(load.tensor.shape))
+
+
+def load_runs(loads: Sequence[MovedRead]) -> tuple[LoadRun, ...]:
+    """What can be read as one: under the same conditions, from a place that vectors begin at."""
+    found = dict[object, dict[int, tuple[MovedRead, IndexSum]]]()
+    for load in loads:
+        if not load.tensor.is_strided:
+            index = address(load)
+            key = load.tensor, load.under, index.terms
+            found.setdefault(key, {})[index.constant] = load, index
+    return tuple(run for places in found.values() for run in _runs(places))
+
+
+def _runs(places: dict[int, tuple[MovedRead, IndexSum]]) -> Iterable[LoadRun]:
+    left = dict(places)
+    for width in reversed(LANES):
+        for start in sorted(places):
+            run = range(start, start + width)
+            whole = start % width == 0 and all(place in left for place in run)
+            if whole and all(factor % width == 0 for _, factor in left[start][1].terms):
+                yield LoadRun(tuple(left[place][0] for place in run), left[start][1])
+                for place in run:
+                    del left[place]
+
+
+def shape_with(shape: DimSizes, lanes: int) -> DimSizes:
+    """The iteration space whose positions stand for so many neighbors."""
+    return (*shape[:-1], shape[-1] // lanes)
+
+
+def places(shape: DimSizes, lanes: int) -> list[Position]:
+    """The neighbors of one position, in a tensor of that shape."""
+    sizes = shape_with(shape, lanes)
+    every = [affine.coordinate(dim, size) for dim, size in enumerate(sizes)]
+    return [(*every[:-1], every[-1].times(lanes).plus(lane)) for lane in range(lanes)]
+
+
+def candidates(shape: DimSizes, indices: Iterable[IndexSum]) -> list[int]:
+    """Numbers of lanes that may take quotients, remainders or steps away from the last
+    dimension."""
+    last = len(shape) - 1
+    if last < 1 or not _has_steps(indices, last):
+        return []
+    return [lanes for lanes in LANES if shape[-1] % lanes == 0]
+
+
+def _has_steps(indices: Iterable[IndexSum], last: int) -> bool:
+    for index in indices:
+        for item, factor in index.terms:
+            if item.of == last and factor in (*SMALL, *(-number for number in SMALL)):
+                return True
+            inner = isinstance(item.of, IndexSum) and last in affine.dims_of(item.of)
+            if inner and item.by in SMALL:
+                return True
+    return False
+
+
+def weight(sizes: DimSizes, lanes: int, loads: Sequence[MovedRead]) -> float:
+    """Loads for each element of the result, counted as those of neighbors."""
+    last = max((dim for dim, size in enumerate(sizes) if size != 1), default=0)
+    runs = load_runs(loads)
+    joined = {load for run in runs for load in run.loads}
+    total = 0.0
+    for run in runs:
+        width = len(run.loads)
+        total += width * (1.0 if _step(run.index, last) == width else UNEVEN)
+    for load in loads:
+        if load not in joined:
+            total += _single(load, last)
+    return total / lanes
+
+
+def _single(load: MovedRead, last: int) -> float:
+    index = affine.linear(load.at, load.tensor.steps)
+    step = abs(_step(index, last))
+    nested = [item.of for item, _ in index.terms if isinstance(item.of, IndexSum)]
+    if any(last in affine.dims_of(inner) for inner in nested):
+        return UNEVEN * min(max(step, 1), FAR)
+    return min(step, FAR) if step else 0.25
+
+
+def _step(index: IndexSum, dim: int) -> int:
+    return next((factor for item, factor in index.terms if item.of == dim), 0)
