@@ -81,6 +81,10 @@ _MATTERMOST = re.compile(r"(?<=/hooks/)(?P<secret>[a-z0-9]{26})" + _END)
 _IN_ADDRESS = re.compile(
     r"(?<=://)[^\s/:@'\"]{0,64}:(?P<secret>[^\s/@'\"{}$%<>][^\s/@'\"{}<>]{0,255}+)@"
 )
+_USER_OF_ADDRESS = re.compile(
+    r"(?<=://)(?P<secret>(?=[\w-]{0,200}\d)[A-Za-z0-9_-]{20,255})(?::[\w-]{0,64})?@"
+)
+"""A key in the place of the user: `https://…:x-oauth-basic@github.com`."""
 _IN_QUERY = re.compile(
     r"(?i:[?&](?:access_|auth_|api_|id_|refresh_|sas_)?(?:token|key|apikey|sig|signature|secret|password|pwd|auth"
     r"|code|x-amz-signature|x-amz-security-token|x-amz-credential)=)(?P<secret>[^\s&\"'#<>{}$`\\]{6,2000})"
@@ -99,6 +103,15 @@ _COMMAND = re.compile(
     r"--(?:[a-z]{1,16}-){0,2}(?:password|passwd|token|api-key|secret|secret-key)[= ][\"']?"
     r"|\bmachine\s{1,4}\S{1,100}\s{1,4}login\s{1,4}\S{1,100}\s{1,4}password\s{1,4})"
     r"(?P<secret>[^\s\"'<>{}$,;()\[\]]{6,256})"
+)
+_PHRASE = re.compile(
+    r"(?:--?pass(?:phrase|word|wd)?[= ]"
+    r"|\b(?:AES|DES3?|ARC4|Blowfish|ChaCha20\w{0,16})\.new\(\s{0,8}[rbRB]{0,2})"
+    r"(?P<q>[\"'])(?P<secret>[^\"'\n]{6,256})(?P=q)"
+)
+"""Words with blanks between them."""
+_PRODUCT_KEY = re.compile(
+    r"(?<![\w-])(?=[A-Z-]{0,40}\d)(?=[\d-]{0,40}[A-Z])(?P<secret>(?:[A-Z0-9]{4,6}-){3,5}[A-Z0-9]{4,6})(?![\w-])"
 )
 _USER_ALONE = re.compile(
     r"\bcurl\s[^\n]{0,200}?(?<![\w-])(?:-u|--user)[\s=]{1,4}[\"']?(?P<secret>[^\s\"':$<{]{8,256}):[\"']?(?!\S)"
@@ -255,11 +268,14 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_PREFIXED, always),
     (_CRYPT, always),
     (_IN_ADDRESS, of_an_address),
+    (_USER_OF_ADDRESS, always),
     (_IN_QUERY, query),
     (_BEARER, always),
     (_BASIC, holds_a_pair),
     (_PAIR, no_placeholder),
     (_COMMAND, no_placeholder),
+    (_PHRASE, no_placeholder),
+    (_PRODUCT_KEY, no_placeholder),
     (_USER_ALONE, is_shaped),
     (_ASSIGNED_BLOCK, is_real_assignment),
     (_ASSIGNED, is_real_assignment),

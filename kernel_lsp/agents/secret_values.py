@@ -64,10 +64,11 @@ _HASH = re.compile(
 )
 """Before a run of digits: it says which content or thing is meant, as everybody may know."""
 _CONTENT = re.compile(
-    r"(?i:(?<![a-z])(?:sha_?\d{0,3}|md5|hash|(?:hex)?digest|checksum|commit|checkout|revision|srcrev\w{0,40}|revert"
+    r"(?i:(?<![a-z])(?:traceparent|parent|fixed\s(?:in|by)|change-id|websocket-accept|sha_?\d{0,3}|md5|hash|(?:hex)?digest|checksum|commit|checkout|revision|srcrev\w{0,40}|revert"
     r"|merge|etag|if-none-match|integrity|fingerprint|thumbprint|recv-keys|git|github|subproject|resolved|[gu]uid|h1:|container|image|content"
     r"|(?:snapshots|blob|tree|files)/|public[-_ ]?key\w*|publickey\w*|certificate-authority|kid|dkim\d?"
     r"|ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-[a-z0-9-]{1,40})s?(?![a-z])|sum\s-c|Mon Sep 17)"
+    r"|\.(?:pth?|bin|safetensors|ckpt|np[yz]|onnx|gguf|h5|parquet|tgz|tar|gz|zip|whl|so|deb|rpm|jar)[\"'\s:,]"
     r"|(?:Thumbprint|Fingerprint|Digest|Checksum|Hash|Commit|Revision)(?![a-z])"
 )
 """On a line that names no secret: its long runs say which content is meant, or are public keys."""
@@ -282,6 +283,25 @@ def random_run(run: str, match: re.Match[str]) -> bool:
         return False
     rest = _HEX_PART.sub("", run)
     return is_random(rest) and (rest == run or len(rest) >= LONG)
+
+
+def is_drawn(word: str) -> bool:
+    """Whether a word of letters and digits was drawn by a machine: no name changes so often
+    between small letters, capitals and digits."""
+    if len(word) >= 16 and is_random(word, share=0.15, kinds=10):
+        return True
+    if word.isalpha():
+        return _has_many_humps(word) and not word.isupper() and len(word) >= 12
+    if not all(any(map(kind, word)) for kind in (str.islower, str.isupper, str.isdigit)):
+        return False
+    return len(word) >= SHORTEST_RANDOM and 4 * _count_breaks(word) >= len(word)
+
+
+def is_public(run: str, match: re.Match[str]) -> bool:
+    """Whether all may know a long run: its text says which content is meant, or what it is."""
+    return (
+        _INTEGRITY.match(run) is not None or _says_which(match) or _is_of_public_content(run, match)
+    )
 
 
 def is_typographic(secret: str, match: re.Match[str]) -> bool:

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import origins
+from kernel_lsp.agents import explained
 from kernel_lsp.agents.secret_rules import RULES
 from kernel_lsp.agents.secret_values import Holds
 from kernel_lsp.config import OPENAI_KEY, OPENAI_URL, Settings
 from kernel_lsp.errors import ConfigError
-from kernel_lsp.records import Message, Prompt
+from kernel_lsp.records import Message, Prompt, Role
 from kernel_lsp.secret_names import HIDDEN_VARIABLE
 
 SERVICE = "kernel-lsp"
@@ -88,6 +89,25 @@ class Redaction:
             text = self._without(pattern, holds, text)
         return text
 
+    def hide_unexplained(self, text: str, names: Iterable[str]) -> str:
+        """``hide``, and then a placeholder for each word that neither ``names`` nor widely used
+        programs have, where it may be a password."""
+        text, parts, done = self.hide(text), list[str](), 0
+        for start, end in explained.unexplained(text, names):
+            parts += text[done:start], self._placeholder(text[start:end])
+            done = end
+        return "".join((*parts, text[done:]))
+
+    def hide_again(self, text: str, names: Iterable[str]) -> str:
+        """The text with placeholders wherever else stands what was hidden once, unless it is a
+        word that programs have (`forward` may be a password)."""
+        own = frozenset(names)
+        for secret, placeholder in sorted(self._secrets.items(), key=lambda one: -len(one[0])):
+            is_there = len(secret) >= MIN_VALUE_LENGTH and secret in text
+            if is_there and explained.is_strange(secret, own):
+                text = text.replace(secret, placeholder)
+        return text
+
     def restore(self, text: str) -> str:
         """The text with the secrets again where their placeholders stand."""
         for secret, placeholder in reversed(
@@ -128,12 +148,56 @@ def redact(text: str, known: Iterable[str] = ()) -> tuple[str, Restore]:
 
 
 def redact_prompt(prompt: Prompt, known: Iterable[str] = ()) -> tuple[Prompt, Redaction]:
-    """A prompt as it may leave. Tools and sites hold names of skills and operations only, and
-    stay."""
+    """A prompt as it may leave: what our own words (the system's message) do not hold is also
+    without unexplained words, and what is hidden in one message is hidden in all. Tools and sites
+    hold names of skills and operations only, and stay."""
     arguments = [c.arguments for m in prompt.messages for c in m.calls]
     redaction = Redaction([m.text for m in prompt.messages] + [repr(a) for a in arguments], known)
-    messages = tuple(_message(message, redaction) for message in prompt.messages)
-    return replace(prompt, messages=messages), redaction
+    names = frozenset[str]().union(
+        *(explained.names_of(code) for code in _programs(prompt.messages))
+    )
+
+    def hide(text: str) -> str:
+        return redaction.hide_unexplained(text, names)
+
+    def everywhere(text: str) -> str:
+        return redaction.hide_again(text, names)
+
+    # Twice: a model may have moved a password to a place that does not say what it is.
+    messages = [
+        _message(message, redaction.hide if message.role is Role.SYSTEM else hide)
+        for message in prompt.messages
+    ]
+    hidden = tuple(_message(message, everywhere) for message in messages)
+    return replace(prompt, messages=hidden), redaction
+
+
+def _programs(messages: Iterable[Message]) -> list[str]:
+    """The Python of a prompt: its fences, and code among the arguments of calls."""
+    found = list[str]()
+    for message in messages:
+        begun, fence = -1, ""
+        lines = message.text.split("\n")
+        for number, line in enumerate(lines):
+            if begun < 0 and line.startswith("```") and line.lstrip("`") == "python":
+                begun, fence = number + 1, line.removesuffix("python")
+            elif begun >= 0 and line == fence:
+                found.append("\n".join(lines[begun:number]))
+                begun = -1
+        for call in message.calls:
+            found += _texts_in(call.arguments)
+    return found
+
+
+def _texts_in(value: Any) -> list[str]:
+    found = list[str]()
+
+    def keep(text: str) -> str:
+        found.append(text)
+        return text
+
+    each_text(value, keep)
+    return found
 
 
 def each_text(value: Any, change: Callable[[str], str]) -> Any:
@@ -185,11 +249,9 @@ def _openai_origin() -> str | None:
     return None
 
 
-def _message(message: Message, redaction: Redaction) -> Message:
-    calls = tuple(
-        replace(c, arguments=each_text(c.arguments, redaction.hide)) for c in message.calls
-    )
-    return replace(message, text=redaction.hide(message.text), calls=calls)
+def _message(message: Message, hide: Callable[[str], str]) -> Message:
+    calls = tuple(replace(c, arguments=each_text(c.arguments, hide)) for c in message.calls)
+    return replace(message, text=hide(message.text), calls=calls)
 
 
 def _of_the_environment() -> list[str]:
