@@ -25,7 +25,15 @@ from typing import Any
 import torch
 
 from benchmarks.reporting import circumstances, write_record
-from kernel_lsp.records import Program, Setting, Skill, Step, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.records import (
+    Program,
+    Skill,
+    Step,
+    TargetKind,
+    TorchSetting,
+    Workload,
+    WorkloadOrigin,
+)
 from kernel_lsp.rewrite.engine import EngineSession
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -202,7 +210,7 @@ def rewrite(case: KernelCase, dtype: str, device: str = "cuda") -> str:
     )  # fmt: skip
     program = Program(source=case.program(dtype), entry="Model", kind=TargetKind.MODULE)
     workload = Workload(
-        name="benchmark", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False)
+        name="benchmark", origin=WorkloadOrigin.GET_INPUTS, setting=TorchSetting(gradients=False)
     )
     session = EngineSession(program, workload, device, [skill])
     matches = session.rewrites[case.skill].match(session.graph)

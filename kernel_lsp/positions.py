@@ -21,7 +21,7 @@ def split_lines(text: str) -> tuple[str, ...]:
     return tuple(_LINE.findall(text))
 
 
-class Positions:
+class LineIndex:
     """Offsets of one text to (line, character) and back, in one of LSP's three encodings."""
 
     def __init__(self, text: str, encoding: str) -> None:
@@ -82,7 +82,7 @@ def apply_edits(
         if isinstance(change, str):
             text = change
             continue
-        positions = Positions(text, encoding)
+        positions = LineIndex(text, encoding)
         start, end = sorted(positions.offset(*at) for at in change[:2])
         text = text[:start] + change[2] + text[end:]
     return text

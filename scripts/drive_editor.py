@@ -26,7 +26,7 @@ from lsprotocol import types  # noqa: E402 - the checkout first, whatever is ins
 from pygls.lsp.client import LanguageClient  # noqa: E402
 
 from kernel_lsp.journal import open_journal  # noqa: E402
-from kernel_lsp.positions import Positions  # noqa: E402
+from kernel_lsp.positions import LineIndex  # noqa: E402
 
 PATIENCE_S = 150
 SERVE = [sys.executable, "-m", "kernel_lsp", "serve"]
@@ -257,7 +257,7 @@ _CAPABILITIES = types.ClientCapabilities(
 def _applied(text: str, edit: types.WorkspaceEdit | None) -> str:
     assert edit is not None
     assert edit.changes is not None  # without documentChanges among the capabilities
-    positions = Positions(text, "utf-16")
+    positions = LineIndex(text, "utf-16")
     changes = [change for edits in edit.changes.values() for change in edits]
     for change in sorted(
         changes, key=lambda c: (c.range.start.line, c.range.start.character), reverse=True

@@ -59,6 +59,34 @@ CONTRACTS = {
 }
 
 
+COLLECTIONS = {
+    "Arguments",
+    "ClusterJobs",
+    "CompiledKernels",
+    "DescribedTiles",
+    "DeviceTurns",
+    "EntryPoints",
+    "Episodes",
+    "Journals",
+    "Judgements",
+    "Judges",
+    "LabeledDims",
+    "Notebooks",
+    "Offers",
+    "Plans",
+    "Rows",
+    "Shapes",
+    "Spaces",
+    "Timers",
+    "Trees",
+    "Trials",
+    "Verdicts",
+    "Versions",
+}
+"""Types named in the plural that hold what their singular names, if there is a type of this name.
+Any other plural beside its singular would be two meanings of one word."""
+
+
 ALIAS = re.compile(r"[A-Z]+[a-z]\w*")
 """How a type alias is written, as classes are."""
 
@@ -143,6 +171,12 @@ def test_one_name_of_a_type_has_one_meaning() -> None:
     _, types = found()
     twice = {name: files for name, files in types.items() if len(files) > 1}
     assert not twice, f"these names have several meanings: {twice}"
+
+
+def test_a_plural_holds_what_its_singular_names() -> None:
+    _, types = found()
+    wrong = {name for name in types if name.endswith("s") and name[:-1] in types} - COLLECTIONS
+    assert not wrong, f"these name something else than their singulars do: {wrong}"
 
 
 def test_headings_have_no_banned_words() -> None:

@@ -45,7 +45,7 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Read:
+class _SourceExample:
     example: Example
     task: str
     human: Human | None
@@ -58,7 +58,7 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
     if not sft.data:
         return Data(examples=tuple(demonstrations(world, tokenizer)))
     examples: list[Example] = []
-    turns: list[_Read] = []
+    turns: list[_SourceExample] = []
     forgotten = forgotten_contributors()
     for path in _files(sft.data, Path(recipe.folder)):
         if path.suffix == ".jsonl":
@@ -120,7 +120,9 @@ def dialog_examples(path: Path, tally: Tally) -> Iterator[Example]:
 # --- exported turns -------------------------------------------------------------------------------
 
 
-def _turns(path: Path, tokenizer: Any, tally: Tally, forgotten: frozenset[str]) -> Iterator[_Read]:
+def _turns(
+    path: Path, tokenizer: Any, tally: Tally, forgotten: frozenset[str]
+) -> Iterator[_SourceExample]:
     import pyarrow.parquet as pq
 
     try:
@@ -148,7 +150,7 @@ def _turns(path: Path, tokenizer: Any, tally: Tally, forgotten: frozenset[str]) 
                 tally.skip(BROKEN, f"{where}: {error}")
 
 
-def _row(row: dict[str, Any], tokenizer: Any) -> _Read:
+def _row(row: dict[str, Any], tokenizer: Any) -> _SourceExample:
     messages = _plan_examples(row)
     turn = ModelTurn(
         number=row["number"],
@@ -163,7 +165,7 @@ def _row(row: dict[str, Any], tokenizer: Any) -> _Read:
     found = rewards.judge_turn(turn)
     terms = None if found is None else rewards.bound(found)
     example = _example(tokenizer, messages, row.get("reply") or _call_text(row["calls"]))
-    return _Read(
+    return _SourceExample(
         example=replace(example, trajectory=row["trajectory"], agent=turn.agent),
         task=row.get("task") or row["trajectory"],
         human=turn.human,
@@ -199,7 +201,7 @@ def _example(tokenizer: Any, messages: Sequence[Message], reply: str) -> Example
     )
 
 
-def weigh_turns(turns: Sequence[_Read]) -> list[Example]:
+def weigh_turns(turns: Sequence[_SourceExample]) -> list[Example]:
     """With advantages: the reward against the mean of its task's turns; and which step was its
     best."""
     of_task: dict[str, list[float]] = defaultdict(list)
@@ -221,7 +223,7 @@ def weigh_turns(turns: Sequence[_Read]) -> list[Example]:
     ]
 
 
-def pair_turns(turns: Iterable[_Read]) -> Iterator[tuple[Example, Example]]:
+def pair_turns(turns: Iterable[_SourceExample]) -> Iterator[tuple[Example, Example]]:
     """Every kept reply with every refused one of the same target, at most as many pairs as
     replies."""
     good: dict[str, list[Example]] = defaultdict(list)

@@ -96,7 +96,7 @@ class MutatedProgram:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class MutantSample:
     key: str
     mutation: str
     """Empty: an honest candidate."""
@@ -307,7 +307,7 @@ HONEST: tuple[dict[str, str], ...] = (
 """Frames that change nothing."""
 
 
-def honest(seed: int, programs: Sequence[MutatedProgram] = PROGRAMS) -> Iterator[Sample]:
+def honest(seed: int, programs: Sequence[MutatedProgram] = PROGRAMS) -> Iterator[MutantSample]:
     """Every right rewrite in every frame, type and shape, in an order of the seed."""
     made = [
         _sample(program, number, frame, "", f"frame {at}", dtype, shape, rewrite)
@@ -320,7 +320,7 @@ def honest(seed: int, programs: Sequence[MutatedProgram] = PROGRAMS) -> Iterator
     return iter(random.Random(seed).sample(made, len(made)))
 
 
-def wrong(seed: int, programs: Sequence[MutatedProgram] = PROGRAMS) -> Iterator[Sample]:
+def wrong(seed: int, programs: Sequence[MutatedProgram] = PROGRAMS) -> Iterator[MutantSample]:
     """Every mutation of every right rewrite in every type and shape, in an order of the seed."""
     made = [
         _sample(program, number, frame, name, f"{at}", dtype, shape, text)
@@ -355,11 +355,11 @@ def _sample(
     dtype: str,
     shape: tuple[int, int],
     body: str,
-) -> Sample:
+) -> MutantSample:
     sizes = {"m": shape[0], "n": shape[1], "dtype": dtype}
     filled = {name: text.replace("{m}", str(shape[0])) for name, text in frame.items()}
     filled = {name: text.replace("{{", "{").replace("}}", "}") for name, text in filled.items()}
-    return Sample(
+    return MutantSample(
         key=f"{program.name}/{number}/{mutation or 'honest'}/{what}/{dtype}/{shape[0]}x{shape[1]}",
         mutation=mutation,
         dtype=dtype,

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.gating import mutants
 from benchmarks.gating.kernel_mutants import KERNELS
-from benchmarks.gating.mutants import PROGRAMS, Sample
+from benchmarks.gating.mutants import PROGRAMS, MutantSample
 from benchmarks.gating.running import Bench, GatePart, GateRow, Judged
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest
 from kernel_lsp.evaluator.verify import request_from_files
@@ -111,12 +111,12 @@ async def judge_by_shards(
     return summed(list(rows.values()))
 
 
-def _groups(device: str, seed: int, shard: Shard) -> Iterator[list[Sample]]:
+def _groups(device: str, seed: int, shard: Shard) -> Iterator[list[MutantSample]]:
     """The candidates of one reference after the other, in an order of the seed; a cut leaves whole
     references out, drawn at random."""
     programs = KERNELS if device != "cpu" else PROGRAMS
-    by_reference: dict[str, list[Sample]] = defaultdict(list)
-    honest: dict[str, list[Sample]] = defaultdict(list)
+    by_reference: dict[str, list[MutantSample]] = defaultdict(list)
+    honest: dict[str, list[MutantSample]] = defaultdict(list)
     for one in mutants.wrong(seed, programs):
         by_reference[one.reference].append(one)
     for one in mutants.honest(seed, programs):
@@ -126,9 +126,9 @@ def _groups(device: str, seed: int, shard: Shard) -> Iterator[list[Sample]]:
         yield honest[reference][: -(-len(found) // WRONG_TO_HONEST)] + found
 
 
-def _blocks(groups: Iterable[list[Sample]]) -> Iterator[list[Sample]]:
+def _blocks(groups: Iterable[list[MutantSample]]) -> Iterator[list[MutantSample]]:
     """At least so many together that the end of one reference keeps no worker waiting for long."""
-    block: list[Sample] = []
+    block: list[MutantSample] = []
     for group in groups:
         block += group
         if len(block) >= BLOCK:
@@ -137,7 +137,7 @@ def _blocks(groups: Iterable[list[Sample]]) -> Iterator[list[Sample]]:
     yield block
 
 
-def _request(bench: Bench, one: Sample) -> EvaluationRequest:
+def _request(bench: Bench, one: MutantSample) -> EvaluationRequest:
     """Correctness alone; nobody says inference, so gradients belong to the result."""
     cuda = bench.device == "cuda"
     made = request_from_files(one.reference, one.candidate, device=bench.device, has_cuda=cuda)
@@ -147,13 +147,13 @@ def _request(bench: Bench, one: Sample) -> EvaluationRequest:
 @contextlib.asynccontextmanager
 async def _differing(
     device: str,
-) -> AsyncIterator[Callable[[Sample], Any]]:
+) -> AsyncIterator[Callable[[MutantSample], Any]]:
     """A function that says what differing.py finds. It asks a child, because it runs what may do
     anything; one that dies is replaced, and to die is to differ."""
     child: asyncio.subprocess.Process | None = None
     interpreted = {"TRITON_INTERPRET": "1"} if device == "interpreter" else {}
 
-    async def tried(one: Sample) -> dict[str, Any]:
+    async def tried(one: MutantSample) -> dict[str, Any]:
         nonlocal child
         if child is None:
             child = await asyncio.create_subprocess_exec(
@@ -188,7 +188,7 @@ async def _differing(
 
 
 def _row(
-    one: Sample, proof: dict[str, Any], judged: Judged[Sample] | None = None
+    one: MutantSample, proof: dict[str, Any], judged: Judged[MutantSample] | None = None
 ) -> dict[str, Any]:
     made = {
         "key": one.key,

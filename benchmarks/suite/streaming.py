@@ -16,9 +16,9 @@ SIZES = {"64MB": 2**26, "512MB": 2**29}
 DTYPES = {"bfloat16": 2, "float32": 4}
 X, XY = ("x",), ("x", "y")
 NORM = "self.norm = nn.{}"
-Forms: TypeAlias = dict[str, tuple[str, tuple[str, ...], int, str]]
+StreamingForms: TypeAlias = dict[str, tuple[str, tuple[str, ...], int, str]]
 """(expression, arguments, elements of a row, setup)."""
-FORMS: Forms = {
+FORMS: StreamingForms = {
     "softmax_1k": ("torch.softmax(x, -1)", X, 1024, ""),
     "softmax_4k": ("torch.softmax(x, -1)", X, 4096, ""),
     "softmax_32k": ("torch.softmax(x, -1)", X, 32768, ""),
@@ -46,7 +46,7 @@ FORMS: Forms = {
     "shifted": ("x[:, 1:] - x[:, :-1]", X, 4096, ""),
 }
 XYZ = ("x", "y", "z")
-TRAINED: Forms = {
+TRAINED: StreamingForms = {
     "cosine": ("F.cosine_similarity(x, y, dim=-1)", XY, 1024, ""),
     "cosine_loss": ("(1 - F.cosine_similarity(x, y, dim=-1)).mean()", XY, 4096, ""),
     "pairwise": ("F.pairwise_distance(x, y)", XY, 768, ""),
@@ -75,7 +75,7 @@ def tasks() -> list[SuiteTask]:
     ]
 
 
-def _task(forms: Forms, name: str, dtype: str, size: str, more: str = "") -> SuiteTask:
+def _task(forms: StreamingForms, name: str, dtype: str, size: str, more: str = "") -> SuiteTask:
     expression, arguments, row, setup = forms[name]
     rows = SIZES[size] // DTYPES[dtype] // row
     made = f"torch.randn({rows}, {row}, dtype=torch.{dtype}{more})"

@@ -370,7 +370,7 @@ CHAIN_FORMS: dict[str, Sequence[TrainingForm]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _SuiteRow:
     family: str
     form: TrainingForm
     shape: TaskShape
@@ -421,7 +421,7 @@ def _draw(
     count: int,
     seed: int,
     dtypes: Sequence[str] = DTYPES,
-) -> list[_Row]:
+) -> list[_SuiteRow]:
     """``count`` different rows: forms by turns, the shapes and dtypes of each in a drawn order."""
     generator = random.Random(f"{family} {seed}")
     order = list(forms)
@@ -438,11 +438,11 @@ def _draw(
         for row in rows[turn : turn + 1]
     ]
     kinds = [_kinds(form, dtypes) for form, _ in turns]
-    rows: list[_Row] = []
+    rows: list[_SuiteRow] = []
     for lap in range(len(dtypes)):
         for place, (form, shape) in enumerate(turns):
             dtype = kinds[place][(place + lap) % len(kinds[place])]
-            row = _Row(family, form, shape, dtype)
+            row = _SuiteRow(family, form, shape, dtype)
             if row not in rows:
                 rows.append(row)
     if len(rows) < count:
@@ -455,7 +455,7 @@ def _kinds(form: TrainingForm, dtypes: Sequence[str]) -> Sequence[str]:
         "cast_up", "softmax_float", "cross_entropy_float", "float") else dtypes  # fmt: skip
 
 
-def _by_turns(drawn: dict[str, list[_Row]]) -> Iterable[_Row]:
+def _by_turns(drawn: dict[str, list[_SuiteRow]]) -> Iterable[_SuiteRow]:
     """Families by turns in proportion to their sizes."""
     places = [
         ((place + 0.5) / len(rows), family, row)
@@ -465,11 +465,11 @@ def _by_turns(drawn: dict[str, list[_Row]]) -> Iterable[_Row]:
     return [row for _, _, row in sorted(places, key=lambda item: item[:2])]
 
 
-def _numbered(rows: Iterable[_Row]) -> list[SuiteTask]:
+def _numbered(rows: Iterable[_SuiteRow]) -> list[SuiteTask]:
     return [_task(number, row) for number, row in enumerate(rows)]
 
 
-def _task(number: int, row: _Row) -> SuiteTask:
+def _task(number: int, row: _SuiteRow) -> SuiteTask:
     name, forward, inputs, setup, _ = row.form
     size = "x".join(map(str, row.shape))
     made = [_fill(setup, row)] if setup else []
@@ -487,7 +487,7 @@ def _task(number: int, row: _Row) -> SuiteTask:
     )
 
 
-def _body(forward: str, row: _Row) -> str:
+def _body(forward: str, row: _SuiteRow) -> str:
     body = _fill(forward, row)
     if row.dtype != "autocast":
         return body
@@ -495,7 +495,7 @@ def _body(forward: str, row: _Row) -> str:
     return 'with torch.autocast("cuda", dtype=torch.bfloat16):\n' + textwrap.indent(lines, "    ")
 
 
-def _fill(text: str, row: _Row) -> str:
+def _fill(text: str, row: _SuiteRow) -> str:
     """Sizes and dtype in the place of their names."""
     names = {str(i): str(n) for i, n in enumerate(row.shape)}
     names |= {

@@ -105,7 +105,7 @@ def _run(
     settings: Settings,
     cluster: str | None,
     suite: suites.Suite,
-    results: suites.Results,
+    results: suites.SuiteResults,
     jobs: int,
     limit_s: float | None,
 ) -> None:
@@ -113,7 +113,7 @@ def _run(
         console.err.print(text, markup=False, soft_wrap=True)
 
     async def run(maker: rows.RowMaker) -> None:
-        await suites.Runs(
+        await suites.SuiteRun(
             maker=maker,
             suite=suite,
             results=results,
@@ -143,7 +143,7 @@ def _root(paths: list[Path]) -> Path:
     return paths[0]
 
 
-def _existing(path: Path) -> suites.Results:
+def _existing(path: Path) -> suites.SuiteResults:
     if not path.exists():
         raise KernelLspError(f"{path} does not exist", "--merge reads files that --out has written")
     return suites.load(path)
@@ -157,7 +157,7 @@ def _shard(text: str) -> tuple[int, int]:
     return number, of
 
 
-def _show(results: suites.Results, as_json: bool) -> None:
+def _show(results: suites.SuiteResults, as_json: bool) -> None:
     content = results.content()
     if as_json:
         console.print_json(**content)

@@ -39,7 +39,7 @@ class Suite:
 
 
 @dataclass
-class Results:
+class SuiteResults:
     """Rows by task, and the file that always holds them."""
 
     path: Path | None
@@ -98,10 +98,10 @@ def find(root: Path, pattern: str, shard: tuple[int, int], candidates: Path | No
     )
 
 
-def load(path: Path) -> Results:
+def load(path: Path) -> SuiteResults:
     """The rows of an earlier run. Raises KernelLspError when the file is something else."""
     if not path.exists():
-        return Results(path=path)
+        return SuiteResults(path=path)
     try:
         content = json.loads(path.read_text())
         rows: dict[str, Json] = content["tasks"]
@@ -111,13 +111,15 @@ def load(path: Path) -> Results:
         raise KernelLspError(
             f"{path} is no results file of this version", "choose another --out"
         ) from error
-    return Results(path=path, rows=rows, every=every, runs=list(content.get("runs", ())))
+    return SuiteResults(path=path, rows=rows, every=every, runs=list(content.get("runs", ())))
 
 
-def merge_results(files: Sequence[Results], path: Path | None) -> Results:
+def merge_results(files: Sequence[SuiteResults], path: Path | None) -> SuiteResults:
     """One table of several runs. Of two rows of one task, one that was judged wins, else the
     later."""
-    made = Results(path=path, every=tuple(sorted({name for part in files for name in part.every})))
+    made = SuiteResults(
+        path=path, every=tuple(sorted({name for part in files for name in part.every}))
+    )
     for part in files:
         made.runs += part.runs
         for name, row in part.rows.items():
@@ -127,12 +129,12 @@ def merge_results(files: Sequence[Results], path: Path | None) -> Results:
 
 
 @dataclass
-class Runs:
+class SuiteRun:
     """One run of a suite."""
 
     maker: RowMaker
     suite: Suite
-    results: Results
+    results: SuiteResults
     jobs: int
     limit_s: float | None
     say: Callable[[str], None]

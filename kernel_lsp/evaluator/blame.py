@@ -13,7 +13,7 @@ from kernel_lsp.evaluator.findings import Rejected, candidate
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 
-Question = tuple[str, dict[str, Any], list[bytes]]
+JudgeQuestion = tuple[str, dict[str, Any], list[bytes]]
 """What a worker is asked: its name, the message, the bytes of tensors."""
 
 
@@ -29,7 +29,7 @@ class Original:
     """What the candidate was loaded by."""
     init: list[bytes]
 
-    async def runs_out_of_memory(self, asked: list[Question]) -> bool:
+    async def runs_out_of_memory(self, asked: list[JudgeQuestion]) -> bool:
         """Whether the original runs out of memory at one of these questions."""
         budget = self.request.budget
         loading = {**self.loading, "program": self.request.reference}

@@ -26,7 +26,7 @@ from kernel_lsp.errors import EvaluationError, SnapshotError, boundary
 from kernel_lsp.evaluator import programs
 from kernel_lsp.evaluator.gradients import is_differentiable
 from kernel_lsp.evaluator.tensors import PLAIN, map_tensors, portable, same_bits, tensor_leaves
-from kernel_lsp.records import Arguments, Home, Program, Setting, Workload
+from kernel_lsp.records import Arguments, Home, Program, TorchSetting, Workload
 from kernel_lsp.snapshots import making, sources
 from kernel_lsp.snapshots.opening import OpenedCall, ValueSpec, open_call
 
@@ -345,7 +345,7 @@ def unload(program: Program) -> None:
         sources.unload(program.home.path)
 
 
-def set_torch(setting: Setting) -> None:
+def set_torch(setting: TorchSetting) -> None:
     """Set this process's switches as the program had them."""
     if setting.matmul_precision is not None:
         torch.set_float32_matmul_precision(setting.matmul_precision)

@@ -22,7 +22,13 @@ from typing import Any, TypeVar
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, Withdrawn
 from kernel_lsp.evaluator import blame, decoys, guards, measure, native, profiles, trials
-from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
+from kernel_lsp.evaluator.findings import (
+    MAX_NOTES,
+    PartialEvaluation,
+    Rejected,
+    candidate,
+    guard_notes,
+)
 from kernel_lsp.evaluator.judges import JudgeBench
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
@@ -83,7 +89,7 @@ def refuse(request: EvaluationRequest) -> None:
         )
 
 
-def scan(request: EvaluationRequest, found: Findings) -> None:
+def scan(request: EvaluationRequest, found: PartialEvaluation) -> None:
     """Asks the static guards; what the reference does itself is no suspicion against the
     candidate."""
     known = {item.what for item in guards.scan(request.reference.source)}
@@ -106,7 +112,7 @@ async def judge_candidate(
     bench: JudgeBench,
     sandbox: Sandbox,
     turns: EvaluationTurns,
-    found: Findings,
+    found: PartialEvaluation,
     report: Report,
     wanted: Callable[[], bool],
 ) -> None:
@@ -134,7 +140,7 @@ async def _try_candidate(
     sandbox: Sandbox,
     begin: Begin,
     loan: Loan,
-    found: Findings,
+    found: PartialEvaluation,
     report: Report,
 ) -> tuple[measure.PreparedTiming, measure.JudgeSession] | None:
     """Load, trials and guards; what timing needs is made beside them. None: it is not to be
@@ -195,7 +201,7 @@ async def _finish(
     judge: Party,
     worker: Party,
     sandbox: Sandbox,
-    found: Findings,
+    found: PartialEvaluation,
     report: Report,
 ) -> None:
     """What the worker has noticed and compiled; it is ended then."""
@@ -217,7 +223,7 @@ async def _finish(
 
 
 async def _refuse_growth(
-    request: EvaluationRequest, judge: Party, kept: dict[str, int], found: Findings
+    request: EvaluationRequest, judge: Party, kept: dict[str, int], found: PartialEvaluation
 ) -> None:
     """A candidate that keeps memory on every call, where its reference does not. Raises
     Rejected."""
@@ -251,7 +257,7 @@ async def _compile_kernels(
     request: EvaluationRequest,
     sandbox: Sandbox,
     kernels: list[dict[str, Any]],
-    found: Findings,
+    found: PartialEvaluation,
     report: Report,
 ) -> None:
     if not kernels:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.errors import WorkerLost
-from kernel_lsp.evaluator.findings import Findings, Rejected
+from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected
 from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.records import EvalStatus
@@ -22,7 +22,7 @@ MIN_SHARE = 0.01
 
 
 async def check_kernels(
-    request: EvaluationRequest, worker: Party, launched: list[str], found: Findings
+    request: EvaluationRequest, worker: Party, launched: list[str], found: PartialEvaluation
 ) -> None:
     """Asks whether the kernels that ran do the work. Raises Rejected for a decoy. The worker has
     finished: nothing that it does here is a finding."""

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from kernel_lsp import foreign, wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.findings import Findings
+from kernel_lsp.evaluator.findings import PartialEvaluation
 from kernel_lsp.evaluator.request import TIMEOUT_S, EvaluationBudget, EvaluationRequest, Precision
 from kernel_lsp.files import keep_newest, replace_file
 from kernel_lsp.records import EVIDENCE_VERSION, Evaluation, Evidence, Samples, Trial
@@ -51,7 +51,9 @@ def with_seed(request: EvaluationRequest) -> EvaluationRequest:
     return request if request.seed is not None else replace(request, seed=secrets.randbits(48))
 
 
-def gather(request: EvaluationRequest, found: Findings, evaluation: Evaluation) -> Evidence:
+def gather(
+    request: EvaluationRequest, found: PartialEvaluation, evaluation: Evaluation
+) -> Evidence:
     """Everything about one verdict that is needed to reach it again."""
     return Evidence(
         created=datetime.now(UTC).isoformat(timespec="milliseconds"),

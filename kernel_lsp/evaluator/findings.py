@@ -30,7 +30,7 @@ class Rejected(Exception):
 
 
 @dataclass
-class Findings:
+class PartialEvaluation:
     """What is known so far; turned into an Evaluation at any point."""
 
     checks: list[Check] = field(default_factory=list)
@@ -105,7 +105,7 @@ def failure_kind(reply: dict[str, Any]) -> EvalStatus:
     return EvalStatus(named) if named in failures else EvalStatus.RUNTIME_ERROR
 
 
-def guard_notes(notes: list[dict[str, str]], found: Findings) -> None:
+def guard_notes(notes: list[dict[str, str]], found: PartialEvaluation) -> None:
     """Raises Rejected for what the run-time guards have noted, as failed checks; returns where they
     noted nothing."""
     if not notes:

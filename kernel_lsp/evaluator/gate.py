@@ -28,7 +28,7 @@ from kernel_lsp import phases, scratch
 from kernel_lsp.confinement import NOT_LINUX, NOT_LINUX_REMEDY
 from kernel_lsp.errors import EvaluationError, OutOfMemory, Unconfined, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges, profiles, tuning
-from kernel_lsp.evaluator.findings import Findings, Rejected
+from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected
 from kernel_lsp.evaluator.processes.compiled import CompiledKernels
 from kernel_lsp.evaluator.processes.pool import ZygotePool
 from kernel_lsp.evaluator.processes.sandbox import Party
@@ -179,7 +179,7 @@ class Gate:
             if request.device == "cuda":
                 async with asyncio.timeout(None) as limit:
                     purpose = request.reference.entry
-                    turns = self._turns(request.device, Findings(), limit, report, purpose)
+                    turns = self._turns(request.device, PartialEvaluation(), limit, report, purpose)
                     async with turns.present():
                         await bench.expect(request)
             elif not self._places["cpu"].locked():
@@ -228,7 +228,7 @@ class Gate:
     def _turns(
         self,
         device: str,
-        found: Findings,
+        found: PartialEvaluation,
         limit: asyncio.Timeout,
         report: Report,
         purpose: str,
@@ -279,7 +279,7 @@ class Gate:
         place = self._at_work(request.device, request.reference.entry, say)
         async with place, asyncio.timeout(None) as limit:
             purpose = request.reference.entry
-            turns = self._turns(request.device, Findings(), limit, say, purpose)
+            turns = self._turns(request.device, PartialEvaluation(), limit, say, purpose)
 
             @contextlib.asynccontextmanager
             async def alone(party: Party) -> AsyncIterator[None]:
@@ -340,11 +340,11 @@ class Gate:
 
     async def _with_room(
         self, request: EvaluationRequest, report: Report, wanted: Callable[[], bool]
-    ) -> tuple[Findings, Evaluation]:
+    ) -> tuple[PartialEvaluation, Evaluation]:
         """Beside others; where memory does not suffice, once more alone, without the judges that
         wait for further candidates. Raises OutOfMemory when that does not suffice either."""
 
-        async def judged() -> tuple[Findings, Evaluation]:
+        async def judged() -> tuple[PartialEvaluation, Evaluation]:
             return await self.device_sharing.persist(
                 lambda: self._judged(request, report, wanted), report
             )
@@ -361,10 +361,10 @@ class Gate:
 
     async def _judged(
         self, request: EvaluationRequest, report: Report, wanted: Callable[[], bool]
-    ) -> tuple[Findings, Evaluation]:
+    ) -> tuple[PartialEvaluation, Evaluation]:
         """One attempt, from nothing."""
         start = time.monotonic()
-        found = Findings()
+        found = PartialEvaluation()
         status, detail = EvalStatus.PASSED, ""
         try:
             cascade.refuse(request)
@@ -390,7 +390,7 @@ class Gate:
     async def _run(
         self,
         request: EvaluationRequest,
-        found: Findings,
+        found: PartialEvaluation,
         limit: asyncio.Timeout,
         report: Report,
         wanted: Callable[[], bool],
@@ -448,7 +448,7 @@ def _require_disk(rejection: Rejected) -> None:
 
 
 def _evaluation(
-    request: EvaluationRequest, found: Findings, status: EvalStatus, detail: str
+    request: EvaluationRequest, found: PartialEvaluation, status: EvalStatus, detail: str
 ) -> Evaluation:
     passed = status is EvalStatus.PASSED
     return Evaluation(
@@ -474,7 +474,7 @@ def _evaluation(
     )
 
 
-def _numerics(found: Findings) -> Numerics | None:
+def _numerics(found: PartialEvaluation) -> Numerics | None:
     if not found.errors:
         return None
     worst = max(found.errors, key=lambda e: e["candidate_error"] / max(e["tolerance"], 1e-300))

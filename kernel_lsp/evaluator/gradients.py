@@ -11,7 +11,7 @@ import torch
 
 from kernel_lsp.evaluator.tensors import tensor_leaves
 
-Gradients = dict[str, torch.Tensor | None]
+GradientsByName = dict[str, torch.Tensor | None]
 
 
 def is_differentiable(tensor: torch.Tensor) -> bool:
@@ -33,7 +33,7 @@ def backward(
     cotangents: list[torch.Tensor],
     *,
     keep: bool = False,
-) -> Gradients:
+) -> GradientsByName:
     """Gradients of the outputs that carry any, in order, weighted with ``cotangents``.
 
     ``keep``: the graph will be used once more.
@@ -52,7 +52,7 @@ def second_order(
     wanted: dict[str, torch.Tensor],
     cotangents: list[torch.Tensor],
     weights: dict[str, torch.Tensor],
-) -> Gradients:
+) -> GradientsByName:
     """Gradients of the gradients that :func:`backward` makes, weighted with ``weights`` by the
     names of those; its graph must still be there. Raises what torch raises where a backward pass
     cannot be differentiated: `once_differentiable` marks it where the cotangents require

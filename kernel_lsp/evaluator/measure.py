@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator import stats, vetoes
-from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, guard_notes
+from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
@@ -124,7 +124,7 @@ class TimedRounds:
 
 
 async def measure(
-    request: EvaluationRequest, prepared: PreparedTiming, alone: Alone, found: Findings
+    request: EvaluationRequest, prepared: PreparedTiming, alone: Alone, found: PartialEvaluation
 ) -> None:
     """Measure in a fresh process, check timed outputs, veto with clocks that the candidate cannot
     reach.
@@ -289,7 +289,7 @@ def _shift(value: Any, by: int) -> Any:
 
 
 async def _measure_until_settled(
-    request: EvaluationRequest, timer: Undisturbed, judge: Party, found: Findings
+    request: EvaluationRequest, timer: Undisturbed, judge: Party, found: PartialEvaluation
 ) -> TimedRounds:
     """Rounds until every interval is narrow enough, or long enough."""
     rounds = TimedRounds()
@@ -308,7 +308,7 @@ async def _measure_until_settled(
     return rounds
 
 
-def _note_load(load: Load, rounds: TimedRounds, found: Findings) -> None:
+def _note_load(load: Load, rounds: TimedRounds, found: PartialEvaluation) -> None:
     """Others' load while rounds were timed; intervals that are wide then say nothing for sure."""
     found.environment["others_load"] = round(load.others, 3)
     wide = _widest(rounds)
@@ -335,7 +335,11 @@ def _widest(rounds: TimedRounds) -> float:
 
 
 async def _more(
-    request: EvaluationRequest, timer: Party, judge: Party, rounds: TimedRounds, found: Findings
+    request: EvaluationRequest,
+    timer: Party,
+    judge: Party,
+    rounds: TimedRounds,
+    found: PartialEvaluation,
 ) -> None:
     """One more series of rounds, its outputs checked like any other."""
     budget, seconds = request.budget, request.budget.timing_s / SERIES
@@ -359,7 +363,7 @@ async def _check_timed(
     judge: Party,
     measured: dict[str, Any],
     outputs: list[bytes],
-    found: Findings,
+    found: PartialEvaluation,
 ) -> None:
     """The outputs of random timed rounds, judged like any other."""
     checks = [
@@ -382,7 +386,7 @@ async def _check_timed(
 # --- claims ---------------------------------------------------------------------------------
 
 
-def _record(rounds: TimedRounds, found: Findings) -> None:
+def _record(rounds: TimedRounds, found: PartialEvaluation) -> None:
     times, dropped = rounds.kept()
     found.samples_ms = {
         name: {"call": values, "dropped": dropped} for name, values in rounds.times.items()
@@ -429,7 +433,7 @@ def _medians(timings: tuple[Timing, ...]) -> dict[str, float]:
 # --- device times ---------------------------------------------------------------------------
 
 
-async def _replay(request: EvaluationRequest, timer: Party, found: Findings) -> None:
+async def _replay(request: EvaluationRequest, timer: Party, found: PartialEvaluation) -> None:
     """Times of graphs. The last thing that is asked: whatever fails here leaves the verdict as it
     is."""
     budget = request.budget

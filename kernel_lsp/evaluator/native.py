@@ -27,7 +27,7 @@ from kernel_lsp.records import Json, Progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the worker reads this file in the project's interpreter, which lacks psutil
-    from kernel_lsp.evaluator.findings import Findings
+    from kernel_lsp.evaluator.findings import PartialEvaluation
     from kernel_lsp.evaluator.processes.sandbox import Sandbox
     from kernel_lsp.evaluator.request import EvaluationRequest
 
@@ -120,7 +120,7 @@ def _is_text(value: Any) -> bool:
 async def build(
     sandbox: Sandbox,
     request: EvaluationRequest,
-    found: Findings,
+    found: PartialEvaluation,
     report: Callable[[Progress], None],
 ) -> tuple[list[Json] | None, list[bytes]]:
     """The extensions as a process finds them (running/native_loading.py), and their libraries;

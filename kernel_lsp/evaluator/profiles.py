@@ -14,7 +14,7 @@ from typing import Any
 from kernel_lsp import parsing
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator import measure
-from kernel_lsp.evaluator.findings import Findings, Rejected, candidate
+from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected, candidate
 from kernel_lsp.evaluator.processes.sandbox import Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.undisturbed import Alone, Undisturbed
@@ -31,7 +31,7 @@ async def profile(
     prepared: measure.PreparedTiming,
     session: measure.JudgeSession,
     alone: Alone,
-    found: Findings,
+    found: PartialEvaluation,
 ) -> None:
     """Adds to ``found`` where the time of a call goes; a check tells why nothing is known.
 

@@ -14,8 +14,14 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kernel_lsp.errors import EvaluationError, OutOfMemory
-from kernel_lsp.evaluator.blame import Original, Question
-from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, failure_kind, guard_notes
+from kernel_lsp.evaluator.blame import JudgeQuestion, Original
+from kernel_lsp.evaluator.findings import (
+    PartialEvaluation,
+    Rejected,
+    candidate,
+    failure_kind,
+    guard_notes,
+)
 from kernel_lsp.evaluator.processes.sandbox import Party, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.records import EvalStatus, Json, Progress, Report
@@ -52,7 +58,7 @@ class Trials:
         judge: Party,
         worker: Party,
         opened: Json,
-        found: Findings,
+        found: PartialEvaluation,
         begun: asyncio.Event,
     ) -> None:
         self.request, self.judge, self.worker = request, judge, worker
@@ -62,7 +68,7 @@ class Trials:
         """Families of values of the workload's own sizes for which something finite came out."""
         self.gradients = 0
         self.strides = ""
-        self.asked: list[Question] = []
+        self.asked: list[JudgeQuestion] = []
         """What the worker was asked since its last call of the candidate, that call first."""
         self._tasks: list[asyncio.Task[Any]] = []
         self._loaded: set[str] = set()
@@ -264,7 +270,7 @@ async def run_trials(
     judge: Party,
     worker: Party,
     opened: Json,
-    found: Findings,
+    found: PartialEvaluation,
     report: Report,
     begun: asyncio.Event,
     original: Original,
@@ -294,7 +300,7 @@ async def run_trials(
     found.check("values", True, f"{len(found.errors)} trials against a float64 oracle")
 
 
-def note_closing(closed: Json, found: Findings) -> None:
+def note_closing(closed: Json, found: PartialEvaluation) -> None:
     """What the judge's summary says about reference and workload."""
     found.check("run-time-guards", True)
     found.environment["seed"] = closed["seed"]

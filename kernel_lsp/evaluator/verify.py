@@ -17,7 +17,7 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import native
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest, Precision
 from kernel_lsp.files import read_source
-from kernel_lsp.records import Program, Setting, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.records import Program, TargetKind, TorchSetting, Workload, WorkloadOrigin
 
 NAMES = ("Model", "ModelNew")
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef)
@@ -93,7 +93,7 @@ def request_from_files(
     if _is_derivative(candidate, other):
         candidate_text, other = _with_apply(candidate_text, other)
     program = Program(source=reference_text, entry=name, kind=kind)
-    setting = Setting(gradients=False) if inference else Setting()
+    setting = TorchSetting(gradients=False) if inference else TorchSetting()
     workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS, setting=setting)
     if "get_inputs" not in _defined_targets(reference):
         raise EvaluationError(

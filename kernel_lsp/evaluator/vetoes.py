@@ -20,7 +20,7 @@ from typing import Any
 
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import roofline, stats
-from kernel_lsp.evaluator.findings import Findings, Rejected, candidate
+from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected, candidate
 from kernel_lsp.evaluator.processes.sandbox import Party, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.competing import CompetingLoad, Load
@@ -51,7 +51,7 @@ class Floor:
     """The roofline of one workload on one device; unknown devices have none."""
 
     def __init__(
-        self, request: EvaluationRequest, judge: Party, given_bytes: int, found: Findings
+        self, request: EvaluationRequest, judge: Party, given_bytes: int, found: PartialEvaluation
     ) -> None:
         self._judge, self._timeout_s, self._found = judge, request.budget.call_s, found
         self._given = given_bytes
@@ -114,7 +114,10 @@ class Floor:
 
 
 def hidden_work(
-    spans: dict[str, list[float]], outside: dict[str, list[float]], device: str, found: Findings
+    spans: dict[str, list[float]],
+    outside: dict[str, list[float]],
+    device: str,
+    found: PartialEvaluation,
 ) -> None:
     """Whether the host waits longer after the candidate's events than after eager's. Raises
     Rejected.
@@ -154,7 +157,7 @@ class Disturbance:
         judge: Party,
         clean: list[float],
         timeout_s: float,
-        found: Findings,
+        found: PartialEvaluation,
         load: CompetingLoad | None = None,
     ) -> None:
         """``load``: others' on our processors; None: nobody looks."""
@@ -227,7 +230,7 @@ async def outside_clock(
     timer: Undisturbed,
     claimed: dict[str, float],
     timeout_s: float,
-    found: Findings,
+    found: PartialEvaluation,
     load: CompetingLoad | None = None,
 ) -> None:
     """The parent's clock over many calls in a row. Raises Rejected; may lower the claims.
@@ -274,5 +277,5 @@ async def _burst(timer: Undisturbed, provider: str, expected_ms: float, timeout_
     return max(elapsed - ASKING_MS, 0.0) / count
 
 
-def _scale_claims(found: Findings, factor: float) -> None:
+def _scale_claims(found: PartialEvaluation, factor: float) -> None:
     found.speedups = {name: stats.scale_interval(i, factor) for name, i in found.speedups.items()}

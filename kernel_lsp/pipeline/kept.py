@@ -20,9 +20,9 @@ from kernel_lsp.records import (
     Home,
     Program,
     Replay,
-    Setting,
     Target,
     TargetKind,
+    TorchSetting,
     Workload,
     WorkloadOrigin,
 )
@@ -30,7 +30,7 @@ from kernel_lsp.snapshots import format, store
 from kernel_lsp.snapshots.store import ProgramRecording, StoreTable
 
 log = logging.getLogger(__name__)
-SETTINGS = {field.name for field in fields(Setting)}
+SETTINGS = {field.name for field in fields(TorchSetting)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +126,7 @@ def _read_call(
         origin=WorkloadOrigin.RECORDED,
         inputs=tuple(map(_argument_spec, way.get("arguments", ()))),
         training=way.get("training"),
-        setting=Setting(**setting),
+        setting=TorchSetting(**setting),
     )
     return RecordedCall(program=replace(program, home=home), workload=workload)
 

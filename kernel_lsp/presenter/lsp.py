@@ -13,7 +13,7 @@ from lsprotocol import types
 
 from kernel_lsp.plain import inert
 from kernel_lsp.plain import plain as plain_text
-from kernel_lsp.positions import Positions
+from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import FileChange, Json, Progress, Span
 
@@ -28,7 +28,7 @@ _SEVERITIES = {
 }
 
 
-def range_of(span: Span, positions: Positions) -> types.Range:
+def range_of(span: Span, positions: LineIndex) -> types.Range:
     """The span as lines and characters in the client's encoding."""
     (line, character), (end_line, end_character) = (
         positions.position(span.start),
@@ -40,7 +40,7 @@ def range_of(span: Span, positions: Positions) -> types.Range:
     )
 
 
-def span_of(chosen: types.Range, positions: Positions) -> Span:
+def span_of(chosen: types.Range, positions: LineIndex) -> Span:
     """The range as offsets of the text."""
     return Span(
         start=positions.offset(chosen.start.line, chosen.start.character),
@@ -49,7 +49,7 @@ def span_of(chosen: types.Range, positions: Positions) -> Span:
 
 
 def diagnostic(
-    hint: Hint, positions: Positions, *, data: bool, link: bool, tags: bool = False
+    hint: Hint, positions: LineIndex, *, data: bool, link: bool, tags: bool = False
 ) -> types.Diagnostic:
     """``data`` only for clients that give it back, ``link`` (to the rule's page) for those that
     show one, ``tags`` for those that fade what is unnecessary."""
@@ -113,7 +113,7 @@ def workspace_edit(
     uri: str,
     version: int | None,
     edits: Iterable[TextEdit],
-    positions: Positions,
+    positions: LineIndex,
     *,
     versioned: bool,
 ) -> types.WorkspaceEdit:
@@ -139,7 +139,7 @@ class ChangedFile:
     """Of an open document."""
     text: str | None
     """None: it is not there."""
-    positions: Positions | None
+    positions: LineIndex | None
     """In that text."""
 
 
@@ -189,7 +189,7 @@ def program_edit(
     return types.WorkspaceEdit(document_changes=parts, change_annotations=asked if ask else None)
 
 
-def lens(item: Lens, uri: str, positions: Positions) -> types.CodeLens:
+def lens(item: Lens, uri: str, positions: LineIndex) -> types.CodeLens:
     """A lens on the line where the item begins; a click runs its command."""
     line, _ = positions.position(item.span.start)
     start = types.Position(line=line, character=0)
@@ -203,7 +203,7 @@ def lens(item: Lens, uri: str, positions: Positions) -> types.CodeLens:
     )
 
 
-def inlay(span: Span, text: str, positions: Positions) -> types.InlayHint:
+def inlay(span: Span, text: str, positions: LineIndex) -> types.InlayHint:
     """A hint behind the span."""
     line, character = positions.position(span.end)
     return types.InlayHint(
@@ -212,7 +212,7 @@ def inlay(span: Span, text: str, positions: Positions) -> types.InlayHint:
 
 
 def hover(
-    markdown: str, span: Span, positions: Positions, *, plain: bool, picture: str | None = None
+    markdown: str, span: Span, positions: LineIndex, *, plain: bool, picture: str | None = None
 ) -> types.Hover:
     """A hover over the span. ``picture``: an image of ours, as Markdown."""
     kind = types.MarkupKind.PlainText if plain else types.MarkupKind.Markdown

@@ -187,7 +187,7 @@ class ArgSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class TorchSetting:
     """How a program had set torch when it called a target. None: nobody looked, torch's own
     default."""
 
@@ -217,7 +217,7 @@ class Workload:
     """Constructor arguments; None: the program's get_init_inputs(), or no arguments."""
     training: bool | None = None
     """Module mode; None: as constructed (train), which is what KernelBench-style files mean."""
-    setting: Setting = Setting()
+    setting: TorchSetting = TorchSetting()
 
 
 Arguments = tuple[list[Any], dict[str, Any]]

@@ -26,7 +26,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.consent import ConsentAnswer, Consents
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.hostclient import HostClient
-from kernel_lsp.positions import Positions
+from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter import lsp
 from kernel_lsp.presenter.items import Hint
 from kernel_lsp.records import Event, Job, Snapshot, Target
@@ -96,7 +96,7 @@ class KernelServer(LanguageServer):
         self._pulled: dict[str, Snapshot] = {}
         """By document: the text that the client has asked about last."""
         self._refreshing: asyncio.Task[Any] | None = None
-        self._positions: tuple[Snapshot, Positions] | None = None
+        self._positions: tuple[Snapshot, LineIndex] | None = None
         self._answered_early: set[str] = set()
         """Documents whose lenses were asked for before their text was analyzed."""
         self._asked: set[str] = set()
@@ -330,7 +330,7 @@ class KernelServer(LanguageServer):
         await asyncio.sleep(DEBOUNCE_S)
         self.workspace_diagnostic_refresh(None)
 
-    def diagnostic(self, hint: Hint, positions: Positions) -> types.Diagnostic:
+    def diagnostic(self, hint: Hint, positions: LineIndex) -> types.Diagnostic:
         """The hint as a diagnostic, with as much as the client can show."""
         able = self.abilities
         return lsp.diagnostic(
@@ -352,11 +352,11 @@ class KernelServer(LanguageServer):
         if (pending := self._pending.pop(uri, None)) is not None:
             pending.cancel()
 
-    def positions(self, snapshot: Snapshot) -> Positions:
+    def positions(self, snapshot: Snapshot) -> LineIndex:
         """Offsets and positions of the snapshot's text, kept for the last one that was asked
         for."""
         if self._positions is None or self._positions[0] is not snapshot:
-            self._positions = (snapshot, Positions(snapshot.text, self.position_encoding))
+            self._positions = (snapshot, LineIndex(snapshot.text, self.position_encoding))
         return self._positions[1]
 
     @property

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from lsprotocol import types
 
 from kernel_lsp import cells, documents, notebooks, rulesets
-from kernel_lsp.positions import Positions
+from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter import lsp
 from kernel_lsp.presenter.items import TextEdit
 from kernel_lsp.records import Finding, Snapshot, Span
@@ -82,7 +82,7 @@ class Notebooks:
         uri: str,
         version: int | None,
         finding: Finding,
-        positions: Positions,
+        positions: LineIndex,
         params: types.CodeActionParams,
     ) -> types.CodeAction:
         fix = finding.data["fix"]
@@ -145,9 +145,9 @@ class Notebooks:
             types.PublishDiagnosticsParams(uri=cell, diagnostics=hints)
         )
 
-    def _positions(self, source: str) -> Positions:
+    def _positions(self, source: str) -> LineIndex:
         encoding = self._ls.workspace.position_encoding
-        return Positions(source, str(getattr(encoding, "value", encoding)))
+        return LineIndex(source, str(getattr(encoding, "value", encoding)))
 
 
 def _in_cells(

@@ -18,7 +18,7 @@ from lsprotocol import types
 
 from kernel_lsp import documents, session
 from kernel_lsp.config import Settings
-from kernel_lsp.positions import Positions
+from kernel_lsp.positions import LineIndex
 from kernel_lsp.server.app import KernelServer
 from kernel_lsp.session import Document
 
@@ -112,7 +112,7 @@ class Pulls:
         return known.items
 
     def _items(self, document: Document) -> tuple[types.Diagnostic, ...]:
-        positions = Positions(document.snapshot.text, self._ls.position_encoding)
+        positions = LineIndex(document.snapshot.text, self._ls.position_encoding)
         hints = self._ls.session.hints_of(document)
         return tuple(self._ls.diagnostic(hint, positions) for hint in hints)
 

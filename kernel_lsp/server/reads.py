@@ -11,7 +11,7 @@ from typing import Any
 from lsprotocol import types
 
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.positions import Positions
+from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter import lsp, near_misses, thumbnails
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
@@ -162,7 +162,7 @@ def edit_for(ls: KernelServer, uri: str, proposal: str) -> types.WorkspaceEdit:
         snapshot, edits = ls.session.resolve(uri, proposal)
     except KernelLspError as error:
         raise RequestFailed(str(error)) from error
-    positions: Positions = ls.positions(snapshot)
+    positions: LineIndex = ls.positions(snapshot)
     return lsp.workspace_edit(
         uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned
     )

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from lsprotocol import types
 
 from kernel_lsp import documents, foreign
-from kernel_lsp.positions import Positions
+from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter import lsp
 from kernel_lsp.records import Span
 from kernel_lsp.workloads import tables
@@ -51,7 +51,7 @@ def _within(root: Path, old: str, new: str) -> tuple[str, str] | None:
 
 
 def _edits_of(text: str, moves: Mapping[str, str], encoding: str) -> Iterator[types.TextEdit]:
-    positions = Positions(text, encoding)
+    positions = LineIndex(text, encoding)
     for found in _TARGET.finditer(text):
         path = PurePosixPath(found[1])
         inner = next((p for p in map(str, (path, *path.parents)) if p in moves), None)

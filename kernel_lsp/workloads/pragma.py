@@ -18,7 +18,7 @@ import re
 from dataclasses import replace
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import ArgSpec, Setting, Snapshot, Target, Workload, WorkloadOrigin
+from kernel_lsp.records import ArgSpec, Snapshot, Target, TorchSetting, Workload, WorkloadOrigin
 from kernel_lsp.workloads.values import DISTRIBUTIONS, SHORT_DTYPES, full_dtype
 
 EXAMPLE = "# kernel-lsp: workload x=f32[128,4096] mask=bool[128,1] | init hidden=4096"
@@ -96,7 +96,7 @@ def parse(rest: str) -> Workload:
         inputs=inputs or None,
         init=_items(after[1:]) if has_init else None,
         training=training,
-        setting=Setting(gradients=False) if inference else Setting(),
+        setting=TorchSetting(gradients=False) if inference else TorchSetting(),
     )
 
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import Setting, Snapshot, Target, Workload, WorkloadOrigin
+from kernel_lsp.records import Snapshot, Target, TorchSetting, Workload, WorkloadOrigin
 from kernel_lsp.workloads.arguments import FilePlace, arguments
 from kernel_lsp.workloads.tables import files, tables
 
@@ -159,7 +159,7 @@ def _workload(place: FilePlace, entry: dict[str, Any]) -> Workload:
         if unknown
         else arguments(place, entry, "init"),  # None: get_init_inputs() may know
         training=training,
-        setting=Setting(gradients=False) if inference else Setting(),
+        setting=TorchSetting(gradients=False) if inference else TorchSetting(),
     )
 
 

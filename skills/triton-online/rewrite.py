@@ -248,7 +248,7 @@ def _replace_loops(
 
 
 @dataclass(frozen=True, slots=True)
-class _Neighbors:
+class _NeighborLoops:
     """Two neighboring loops that reduce one number each, and what stands between them."""
 
     found: Looped
@@ -296,7 +296,7 @@ def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> LoopPair
     )
 
 
-def _neighbors(found: Looped, loops: tuple[ast.For, ast.For]) -> _Neighbors | None:
+def _neighbors(found: Looped, loops: tuple[ast.For, ast.For]) -> _NeighborLoops | None:
     first, second = (_only_accumulation(found, loop) for loop in loops)
     if first is None or second is None:
         return None
@@ -309,7 +309,7 @@ def _neighbors(found: Looped, loops: tuple[ast.For, ast.For]) -> _Neighbors | No
     between = found.body[start + 1 : end]
     if not all(isinstance(s, PLAIN) and len(stored_names(s)) == 1 for s in between):
         return None
-    return _Neighbors(found, loops, first, second, (inits[0], inits[1]), between)
+    return _NeighborLoops(found, loops, first, second, (inits[0], inits[1]), between)
 
 
 def _only_accumulation(found: Looped, loop: ast.For) -> Accumulation | None:
@@ -323,7 +323,7 @@ def _init(found: Looped, name: str) -> ast.Assign | None:
     return said[0] if len(said) == 1 and isinstance(said[0], ast.Assign) else None
 
 
-def _find_known(near: _Neighbors) -> _KnownNumber | None:
+def _find_known(near: _NeighborLoops) -> _KnownNumber | None:
     first = near.first
     if first.kind == "max" and first.scalar:
         return _KnownNumber(first.name, None)
@@ -352,7 +352,7 @@ def _reduced(value: ast.expr | None, kind: str) -> ast.expr | None:
     return None
 
 
-def _is_unused(near: _Neighbors, known: _KnownNumber) -> bool:
+def _is_unused(near: _NeighborLoops, known: _KnownNumber) -> bool:
     """Apart from the mean nothing reads the sum, so that it need not be known."""
     makers = [near.first.statement, *([known.made_by] if known.made_by is not None else [])]
     own = {id(n) for s in makers for n in ast.walk(s)}
@@ -365,7 +365,7 @@ def _is_unused(near: _Neighbors, known: _KnownNumber) -> bool:
 
 
 def _numbers_of(
-    kernel: Kernel, near: _Neighbors, known: _KnownNumber
+    kernel: Kernel, near: _NeighborLoops, known: _KnownNumber
 ) -> tuple[KernelValues, list[int]]:
     """The values after both loops, and the number that each loop reduces."""
     values = values_of(kernel, near.found)
@@ -399,7 +399,7 @@ def _find_exponential(
 
 
 def _adds_squares(
-    values: KernelValues, near: _Neighbors, away: ast.expr, numbers: Sequence[int]
+    values: KernelValues, near: _NeighborLoops, away: ast.expr, numbers: Sequence[int]
 ) -> bool:
     """The first loop adds up numbers, the second the squares of ``away``; neither adds anything
     behind the row's end."""

@@ -102,7 +102,7 @@ def _all_said(facts: list[Fact]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lanes:
+class _LaneBound:
     """A comparison of ``start + arange(0, block)`` with an extent."""
 
     compare: ast.Compare
@@ -122,7 +122,7 @@ def _facts(kernel: Kernel) -> Iterator[Fact]:
                     yield fact
 
 
-def _lanes_of(kernel: Kernel, reader: TermReader, node: ast.Compare) -> Iterator[_Lanes]:
+def _lanes_of(kernel: Kernel, reader: TermReader, node: ast.Compare) -> Iterator[_LaneBound]:
     below = terms.below_zero(reader, node)
     lane = _find_lane(below) if below is not None else None
     if below is None or lane is None:
@@ -135,7 +135,7 @@ def _lanes_of(kernel: Kernel, reader: TermReader, node: ast.Compare) -> Iterator
     for product, count in below.items():
         if count == -1 and len(product) == 1 and product[0].key in kernel.launched[0].arguments:
             start = {p: n for p, n in below.items() if p not in (product, lane)}
-            yield _Lanes(node, start, {product: 1}, product[0].key, block, name)
+            yield _LaneBound(node, start, {product: 1}, product[0].key, block, name)
 
 
 def _find_lane(below: TermCounts) -> tuple[Atom, ...] | None:
@@ -146,7 +146,7 @@ def _find_lane(below: TermCounts) -> tuple[Atom, ...] | None:
     return None
 
 
-def _fact(kernel: Kernel, reader: TermReader, lanes: _Lanes) -> Fact | None:
+def _fact(kernel: Kernel, reader: TermReader, lanes: _LaneBound) -> Fact | None:
     name = lanes.block_name
     if not lanes.start:
         return Fact(lanes.compare, lanes.extent_name, name, WHOLE, f"its lanes are 0 to {name} - 1")
@@ -161,7 +161,7 @@ def _block_name(kernel: Kernel, block: TermCounts) -> str | None:
     return str(block[()]) if list(block) == [()] else None
 
 
-def _starts_blocks(kernel: Kernel, reader: TermReader, lanes: _Lanes) -> str | None:
+def _starts_blocks(kernel: Kernel, reader: TermReader, lanes: _LaneBound) -> str | None:
     """Why the start is a multiple of the block and below the extent; None: it is not seen to be."""
     for one in {a for product in lanes.start for a in product}:
         if one.kind == "program" and _starts_at(lanes, one, by_block=True):
@@ -173,13 +173,13 @@ def _starts_blocks(kernel: Kernel, reader: TermReader, lanes: _Lanes) -> str | N
     return None
 
 
-def _starts_at(lanes: _Lanes, one: Atom, *, by_block: bool) -> bool:
+def _starts_at(lanes: _LaneBound, one: Atom, *, by_block: bool) -> bool:
     """The start is this number, or its multiple by the block."""
     number: TermCounts = {(one,): 1}
     return lanes.start == (terms.multiply_terms(number, lanes.block) if by_block else number)
 
 
-def _loop_starts_blocks(reader: TermReader, lanes: _Lanes, one: Atom) -> str | None:
+def _loop_starts_blocks(reader: TermReader, lanes: _LaneBound, one: Atom) -> str | None:
     ends = terms.bounds(one.node)
     if ends is None:
         return None

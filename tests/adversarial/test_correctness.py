@@ -12,7 +12,14 @@ import pytest_asyncio
 
 from kernel_lsp.evaluator import EvaluationRequest, Gate
 from kernel_lsp.evaluator.verify import request_from_files
-from kernel_lsp.records import ArgSpec, EvalStatus, Evaluation, Setting, Workload, WorkloadOrigin
+from kernel_lsp.records import (
+    ArgSpec,
+    EvalStatus,
+    Evaluation,
+    TorchSetting,
+    Workload,
+    WorkloadOrigin,
+)
 
 pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n"
@@ -111,7 +118,7 @@ class Model(nn.Module):
         return x * self.folded + self.bias
 """
 NO_GRAD = Workload(
-    name="no_grad", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False)
+    name="no_grad", origin=WorkloadOrigin.GET_INPUTS, setting=TorchSetting(gradients=False)
 )
 CASES = {
     "layout": Case(

@@ -17,8 +17,8 @@ from kernel_lsp.records import (  # noqa: E402
     Job,
     Program,
     Progress,
-    Setting,
     TargetKind,
+    TorchSetting,
     Verdict,
     Workload,
     WorkloadOrigin,
@@ -63,7 +63,7 @@ def scaled(x):
 REQUEST = TuneRequest(
     reference=Program(source=REFERENCE, entry="scaled", kind=TargetKind("function")),
     workload=Workload(
-        name="test", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False)
+        name="test", origin=WorkloadOrigin.GET_INPUTS, setting=TorchSetting(gradients=False)
     ),
     device="cuda",
     uses_triton=True,

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import torch
 
-from kernel_lsp.records import Home, Program, Setting, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.records import Home, Program, TargetKind, TorchSetting, Workload, WorkloadOrigin
 from kernel_lsp.snapshots import store
 from kernel_lsp.snapshots.keeping import Keeper
 
@@ -55,6 +55,6 @@ def recorded(
         name="recorded",
         origin=WorkloadOrigin.RECORDED,
         training=True,
-        setting=Setting(gradients=True),
+        setting=TorchSetting(gradients=True),
     )
     return program, workload

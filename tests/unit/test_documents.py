@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernel_lsp import documents
 from kernel_lsp.documents import DiskWatch
-from kernel_lsp.positions import Positions, split_lines
+from kernel_lsp.positions import LineIndex, split_lines
 
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
 TEXTS = st.text(alphabet="ab\n\r\t\x0c\x1c\x85\u2028é中\U0001f600", max_size=40)
@@ -29,13 +29,13 @@ def test_lines_join_to_the_text(text: str) -> None:
 @pytest.mark.parametrize(("encoding", "units"), [("utf-8", 9), ("utf-16", 4), ("utf-32", 3)])
 def test_characters_are_counted_in_the_units_of_the_client(encoding: str, units: int) -> None:
     text = "x\n\U0001f600é中z"  # 4+2+3 bytes, 2+1+1 UTF-16 units, 3 code points before z
-    assert Positions(text, encoding).position(text.index("z")) == (1, units)
-    assert Positions(text, encoding).offset(1, units) == text.index("z")
+    assert LineIndex(text, encoding).position(text.index("z")) == (1, units)
+    assert LineIndex(text, encoding).offset(1, units) == text.index("z")
 
 
 @given(TEXTS, st.sampled_from(ENCODINGS))
 def test_positions_and_offsets_are_inverse(text: str, encoding: str) -> None:
-    positions = Positions(text, encoding)
+    positions = LineIndex(text, encoding)
     for offset in range(len(text) + 1):
         inside_line_end = text[max(offset - 1, 0) : offset + 1] == "\r\n"
         if not inside_line_end:
@@ -43,15 +43,15 @@ def test_positions_and_offsets_are_inverse(text: str, encoding: str) -> None:
 
 
 def test_a_position_past_the_end_of_its_line_is_that_end() -> None:
-    positions = Positions("ab\r\ncd", "utf-16")
+    positions = LineIndex("ab\r\ncd", "utf-16")
     assert positions.offset(0, 99) == 2
     assert positions.offset(1, 99) == 6
     assert positions.offset(99, 0) == 6
 
 
 def test_an_offset_after_the_last_line_end_is_a_line_of_its_own() -> None:
-    assert Positions("a\n", "utf-16").position(2) == (1, 0)
-    assert Positions("", "utf-16").position(0) == (0, 0)
+    assert LineIndex("a\n", "utf-16").position(2) == (1, 0)
+    assert LineIndex("", "utf-16").position(0) == (0, 0)
 
 
 @pytest.mark.parametrize(

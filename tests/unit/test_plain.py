@@ -18,7 +18,7 @@ from kernel_lsp.commands.app import app
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.journal.store import Journal
 from kernel_lsp.plain import inert, make_plain, plain
-from kernel_lsp.positions import Positions
+from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter import lsp
 from kernel_lsp.records import Event, EventKind, Span
 from kernel_lsp.server.lifecycle import make_server
@@ -144,7 +144,7 @@ def test_messages_to_an_editor_are_plain_and_its_edits_exact() -> None:
 
 
 def test_hovers_are_inert_or_plain() -> None:
-    positions = Positions("x\n", "utf-16")
+    positions = LineIndex("x\n", "utf-16")
     for is_plain in (False, True):
         made = lsp.hover(
             f"**{ODD}** ![a](http://b)", Span(start=0, end=1), positions, plain=is_plain

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_lsp.positions import Positions, apply_edits
+from kernel_lsp.positions import LineIndex, apply_edits
 
 CODECS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 TEXTS = st.text(alphabet="ab\n\r é😀\u2028\x0c", max_size=30)
@@ -46,7 +46,7 @@ def test_a_change_is_made_where_the_client_means(
 @pytest.mark.parametrize("encoding", sorted(CODECS))
 def test_a_position_and_its_offset_are_each_others_inverse(encoding: str) -> None:
     text = "a😀é\r\nb\r\n\n😀😀 end"
-    positions = Positions(text, encoding)
+    positions = LineIndex(text, encoding)
     for at in range(len(text)):
         if text[at] != "\n" or text[at - 1] != "\r":
             assert positions.offset(*positions.position(at)) == at

@@ -21,7 +21,7 @@ from kernel_lsp.analysis.rules.torchops import (
 from kernel_lsp.analysis.source import children, integer
 from kernel_lsp.records import TargetKind
 
-_Dims: TypeAlias = frozenset[int]
+_SingletonDims: TypeAlias = frozenset[int]
 """Dimensions of size 1, numbered as the source numbers them: 1 and -1 are not compared."""
 
 _SAME_SHAPE_MODULES = POINTWISE_MODULES | {"torch.nn.Dropout", "torch.nn.Identity"}
@@ -32,9 +32,9 @@ class _SingletonReductionFinder:
         self.site = site
         self.hits: dict[ast.Call, int] = {}
 
-    def evaluate(self, node: ast.expr, env: dict[str, _Dims]) -> _Dims | None:
-        """Sizes of the dimensions of an expression, as far as they are known; None where nothing
-        is."""
+    def evaluate(self, node: ast.expr, env: dict[str, _SingletonDims]) -> _SingletonDims | None:
+        """The dimensions of size 1 of an expression, None where its shape is not followed. What it
+        calls on the way is looked at: a reduction over one of them is a hit."""
         match node:
             case ast.Name(id=name):
                 return env.get(name)
@@ -56,7 +56,7 @@ class _SingletonReductionFinder:
                 self.evaluate(child, env)
         return None
 
-    def _call(self, node: ast.Call, env: dict[str, _Dims]) -> _Dims | None:
+    def _call(self, node: ast.Call, env: dict[str, _SingletonDims]) -> _SingletonDims | None:
         called = None if self.site.submodule_class(node) else operation(self.site, node)
         if called is None:
             known = [self.evaluate(a, env) for a in (*node.args, *(k.value for k in node.keywords))]
@@ -72,8 +72,8 @@ class _SingletonReductionFinder:
         return self._reduction(node, dims, rest, name) if name in REDUCTIONS else None
 
     def _reduction(
-        self, node: ast.Call, dims: _Dims | None, rest: list[ast.expr], name: str
-    ) -> _Dims | None:
+        self, node: ast.Call, dims: _SingletonDims | None, rest: list[ast.expr], name: str
+    ) -> _SingletonDims | None:
         dim = dimension(node, rest)
         if dim is None:
             return None
@@ -83,7 +83,7 @@ class _SingletonReductionFinder:
             return dims
         return (dims or frozenset()) | {dim} if keeps_dimension(node, rest) else None
 
-    def _submodule(self, node: ast.Call, dims: _Dims | None) -> _Dims | None:
+    def _submodule(self, node: ast.Call, dims: _SingletonDims | None) -> _SingletonDims | None:
         made = self.site.submodule_class(node)
         if made in _SAME_SHAPE_MODULES:
             return dims
@@ -96,7 +96,9 @@ class _SingletonReductionFinder:
         return frozenset({-1}) if is_score else None
 
 
-def _broadcast(left: ast.expr, a: _Dims | None, right: ast.expr, b: _Dims | None) -> _Dims | None:
+def _broadcast(
+    left: ast.expr, a: _SingletonDims | None, right: ast.expr, b: _SingletonDims | None
+) -> _SingletonDims | None:
     """A tensor of unknown shape may widen the dimension; a number cannot."""
     if is_number(right):
         return a

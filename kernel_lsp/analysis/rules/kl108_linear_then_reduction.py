@@ -26,8 +26,8 @@ class _LinearReductionFinder:
         self.hits: list[ast.Call] = []
 
     def evaluate(self, node: ast.expr, env: dict[str, bool]) -> bool | None:
-        """Whether an expression is a product that only scales and sums follow; None where it is
-        none."""
+        """True for a product, possibly scaled by a number, that nothing else reads; else None. Sums
+        and means of one are hits."""
         if isinstance(node, ast.Name):
             # A product that something else reads too must be computed anyway.
             return env.get(node.id) if node.id in self.read_once else None

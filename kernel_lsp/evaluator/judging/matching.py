@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.gradients import Gradients
+from kernel_lsp.evaluator.gradients import GradientsByName
 from kernel_lsp.evaluator.judging.oracle import Ran
 from kernel_lsp.evaluator.tensors import leaves, tensor_leaves, tensor_specs
 
@@ -146,7 +146,7 @@ def same_generators(have: Any, want: dict[str, str]) -> bool:
     return all(have[name] == state for name, state in want.items() if name in have)
 
 
-def match_gradients(got: Gradients, want: Gradients) -> None:
+def match_gradients(got: GradientsByName, want: GradientsByName) -> None:
     """Which gradients exist, their shapes and dtypes."""
     for name, theirs in want.items():
         mine = got.get(name)

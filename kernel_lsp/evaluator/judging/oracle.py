@@ -22,7 +22,7 @@ from kernel_lsp.evaluator.callees import Callee, widen_tensor
 from kernel_lsp.evaluator.circumstances import AUTOCAST, AUTOCAST_DTYPE, INFERENCE, OTHER_MODE
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import (
-    Gradients,
+    GradientsByName,
     backward,
     leaves_with_gradients,
     second_order,
@@ -278,8 +278,8 @@ class Reference:
         trial: TrialInputs,
         cotangents: list[torch.Tensor],
         noise_seed: int,
-        weights: Gradients | None = None,
-    ) -> Gradients:
+        weights: GradientsByName | None = None,
+    ) -> GradientsByName:
         """Gradients by name of input and parameter; None where nothing flows. ``weights``:
         gradients of these gradients instead, weighted so."""
         self._prepare(self.target, trial["state"], noise_seed)
@@ -290,13 +290,13 @@ class Reference:
         trial: TrialInputs,
         cotangents: list[torch.Tensor],
         moved: bool = False,
-        weights: Gradients | None = None,
+        weights: GradientsByName | None = None,
         last_bit: bool = False,
-    ) -> Gradients | None:
+    ) -> GradientsByName | None:
         """The same in float64; None where the program cannot run in it. ``last_bit``: moved by
         float64's eps alone, so that what has no digit in common with the oracle is rounding."""
 
-        def run() -> Gradients:
+        def run() -> GradientsByName:
             wide = self._widened(trial, moved or last_bit, about_zero=moved, last_bit=last_bit)
             drawn = self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
@@ -312,8 +312,8 @@ class Reference:
         callee: Callee,
         trial: TrialInputs,
         cotangents: list[torch.Tensor],
-        weights: Gradients | None,
-    ) -> Gradients:
+        weights: GradientsByName | None,
+    ) -> GradientsByName:
         placed = map_tensors(self.place, trial["arguments"])
         circumstance = _circumstance(trial, wide=callee is self.wide)
         result = self._call(callee, placed, True, circumstance)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator.circumstances import AUTOCAST
-from kernel_lsp.evaluator.gradients import Gradients, leaves_with_gradients
+from kernel_lsp.evaluator.gradients import GradientsByName, leaves_with_gradients
 from kernel_lsp.evaluator.judging import inputs, matching, needs, numerics, variations
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.matching import Mismatch
@@ -413,7 +413,7 @@ class Examination:
         return {**reply, "check": "gradients", "compared": len(names)}
 
     def _compared_gradients(
-        self, trial: TrialInputs, names: list[str], got: Gradients, want: Gradients
+        self, trial: TrialInputs, names: list[str], got: GradientsByName, want: GradientsByName
     ) -> list[numerics.Comparison]:
         weights = trial["weights"]
         truth = self.reference.gradients_wide(trial, weights)
@@ -428,7 +428,7 @@ class Examination:
         again = self.reference.gradients_wide(trial, weights, last_bit=True)
         return self._judge_gradients(names, got, want, truth, others, known, again, about=about)
 
-    def _gradients_of(self, message: dict[str, Any], blobs: Blobs, which: str) -> Gradients:
+    def _gradients_of(self, message: dict[str, Any], blobs: Blobs, which: str) -> GradientsByName:
         """Of a worker's answer; raises Mismatch when it is none."""
         if message.get("error"):
             raise Mismatch("gradients", str(message["error"]))
@@ -440,12 +440,12 @@ class Examination:
     def _judge_gradients(
         self,
         names: list[str],
-        got: Gradients,
-        want: Gradients,
-        truth: Gradients | None,
-        moved: list[Gradients],
+        got: GradientsByName,
+        want: GradientsByName,
+        truth: GradientsByName | None,
+        moved: list[GradientsByName],
         known: dict[str, list[tuple[float, float]]] | None = None,
-        again: Gradients | None = None,
+        again: GradientsByName | None = None,
         *,
         about: tuple[str, float, str],
     ) -> list[numerics.Comparison]:
@@ -608,9 +608,11 @@ def _read(message: dict[str, Any], blobs: Blobs, place: str) -> tuple[Any, dict[
     return output, state
 
 
-def _zeros_for_none(found: Gradients, names: list[str], like: dict[str, torch.Tensor]) -> Gradients:
+def _zeros_for_none(
+    found: GradientsByName, names: list[str], like: dict[str, torch.Tensor]
+) -> GradientsByName:
     """A gradient that does not exist is zero."""
-    made: Gradients = {}
+    made: GradientsByName = {}
     for name in names:
         value = found.get(name)
         made[name] = torch.zeros_like(like[name]) if value is None else value

@@ -35,7 +35,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import Busy
 from kernel_lsp.evaluator.sharing import nvml
 from kernel_lsp.evaluator.sharing.allowance import continues_at, used_s
-from kernel_lsp.evaluator.sharing.locks import Files, device_key, try_lock
+from kernel_lsp.evaluator.sharing.locks import LockFiles, device_key, try_lock
 from kernel_lsp.evaluator.sharing.memory_claims import MemoryClaims, MemoryNeed
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress, Report
@@ -211,7 +211,7 @@ class DeviceSharing:
         driver = await self._driver() if device == "cuda" else None
         if device not in self._lanes:
             key = device_key(device, driver[0] if driver else None)
-            self._lanes[device] = _Lane(self.rules, Files(self.rules.data_dir, key), driver)
+            self._lanes[device] = _Lane(self.rules, LockFiles(self.rules.data_dir, key), driver)
         return self._lanes[device]
 
 
@@ -219,7 +219,7 @@ class _Lane:
     """The turns of this process on one device, under one lock file."""
 
     def __init__(
-        self, rules: SharingRules, files: Files, driver: tuple[Gpu | None, Neighborhood] | None
+        self, rules: SharingRules, files: LockFiles, driver: tuple[Gpu | None, Neighborhood] | None
     ) -> None:
         self.rules, self.files = rules, files
         self._gpu: Gpu | None = driver[0] if driver else None
@@ -491,7 +491,7 @@ def status(settings: Settings) -> DeviceStatus:
     have used of this hour."""
     found = nvml.find()
     gpu = found if isinstance(found, Gpu) else None
-    files = Files(settings.data_dir, device_key("cuda", gpu))
+    files = LockFiles(settings.data_dir, device_key("cuda", gpu))
     return DeviceStatus(
         gpu=gpu.name if gpu else None,
         driver=gpu.driver if gpu else None,

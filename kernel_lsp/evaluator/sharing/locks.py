@@ -27,7 +27,7 @@ def device_key(device: str, gpu: Gpu | None) -> str:
     return re.sub(r"[^A-Za-z0-9-]", "_", name)
 
 
-class Files:
+class LockFiles:
     """Lock, holder and ledger of one device. The machine is in their names: home folders are
     shared."""
 

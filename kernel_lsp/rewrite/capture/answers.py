@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import Setting
+from kernel_lsp.records import TorchSetting
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.loading import OnCpu
 from kernel_lsp.rewrite.histories import Histories
@@ -39,7 +39,7 @@ BETWEEN = (
 class Answers(OnCpu):
     """Sends explicit devices to the CPU, and answers questions about them and about gradients."""
 
-    def __init__(self, device: str, setting: Setting, autocast: Autocast) -> None:
+    def __init__(self, device: str, setting: TorchSetting, autocast: Autocast) -> None:
         super().__init__()
         self.device, self.setting, self.autocast = device, setting, autocast
         self.requirements: dict[str, str] = {}

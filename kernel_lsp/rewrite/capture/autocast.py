@@ -23,7 +23,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from kernel_lsp.records import Setting
+from kernel_lsp.records import TorchSetting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class Autocast(TorchFunctionMode):
         self._made: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @classmethod
-    def around(cls, setting: Setting, device: str) -> Autocast:
+    def around(cls, setting: TorchSetting, device: str) -> Autocast:
         """Autocast as the program has set it where it calls the target."""
         return cls(getattr(torch, setting.autocast) if setting.autocast else None, device)
 

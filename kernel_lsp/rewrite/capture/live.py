@@ -21,7 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError, SnapshotError
-from kernel_lsp.records import Arguments, Part, Program, Setting
+from kernel_lsp.records import Arguments, Part, Program, TorchSetting
 from kernel_lsp.rewrite.capture.answers import Answers
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.outlining import outline
@@ -48,12 +48,12 @@ class Live:
 
     values: tuple[Any, ...]
     """One for each of its parameters; tensors hold drawn numbers."""
-    setting: Setting
+    setting: TorchSetting
     """As torch is set where the part begins."""
 
 
 def values_at(
-    program: Program, method: str, setting: Setting, device: str, seed: int = SEED
+    program: Program, method: str, setting: TorchSetting, device: str, seed: int = SEED
 ) -> Live:
     """The call until it comes to ``self.method(…)``. Raises CaptureError with what is in the
     way."""
@@ -96,7 +96,9 @@ def values_at(
     return seen[0]
 
 
-def numbers_that_vary(program: Program, part: Part, setting: Setting, device: str) -> list[str]:
+def numbers_that_vary(
+    program: Program, part: Part, setting: TorchSetting, device: str
+) -> list[str]:
     """Names of plain numbers that a part is called with and that depend on the data: a rewrite
     holds for one value, and would never be taken. Raises CaptureError."""
     outlined = outline(program.source, program.entry, part)
@@ -174,7 +176,7 @@ def _bytes(specs: list[ValueSpec]) -> int:
 
 
 @contextlib.contextmanager
-def _set(setting: Setting) -> Iterator[None]:
+def _set(setting: TorchSetting) -> Iterator[None]:
     with (
         torch.set_grad_enabled(setting.gradients is not False),
         torch.inference_mode(setting.inference),

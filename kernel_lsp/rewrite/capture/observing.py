@@ -74,7 +74,7 @@ class SameObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class ObservedReads:
     """What was read of objects, by path."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -97,9 +97,9 @@ class Observed:
     structure: Structure
     home: str | None = None
     """The module of the target's file."""
-    of_self: Reads = field(default_factory=Reads)
+    of_self: ObservedReads = field(default_factory=ObservedReads)
     """By paths from the module: ``blocks.0.scale``."""
-    of_objects: Reads = field(default_factory=Reads)
+    of_objects: ObservedReads = field(default_factory=ObservedReads)
     """By the source that names an object among the arguments: ``config.scale``."""
     called: list[tuple[str, bool]] = field(default_factory=list)
     """Layers of torch: path, and whether the call was simple (`_call_recorder`)."""
@@ -217,7 +217,7 @@ class _ReadRecorder:
 
     def __init__(
         self,
-        reads: Reads,
+        reads: ObservedReads,
         classes: list[tuple[Any, type]],
         wrote: Callable[[str], None],
         home: str | None,

@@ -142,7 +142,7 @@ def named_call(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Ca
     )
 
 
-class _Shape:
+class _WithoutTensors:
     """What is left of an object without its tensors; equal to itself alone."""
 
     def __init__(self, thing: Any) -> None:
@@ -170,7 +170,7 @@ def take_apart(thing: Any) -> None:
 
 def _flatten(thing: Any) -> tuple[list[Any], Any]:
     names, own = _holders(thing), _own(thing)
-    return [own[name] for name in names], (names, _Shape(thing))
+    return [own[name] for name in names], (names, _WithoutTensors(thing))
 
 
 def _flatten_with_keys(thing: Any) -> tuple[list[tuple[Any, Any]], Any]:

@@ -30,7 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import Home, Program, Setting, TargetKind, Workload
+from kernel_lsp.records import Home, Program, TargetKind, TorchSetting, Workload
 from kernel_lsp.rewrite.capture import overriding, read_conditions, refusals
 from kernel_lsp.rewrite.capture.answers import Answers, is_program
 from kernel_lsp.rewrite.capture.autocast import Autocast
@@ -158,7 +158,7 @@ class _Wanted:
 
     program: Program
     """A part's statements are a method of its text."""
-    setting: Setting
+    setting: TorchSetting
     batch: int | None
     method: str = "forward"
     live: Live | None = None
@@ -167,7 +167,7 @@ class _Wanted:
     """The locals that the part hands on."""
 
 
-def _wanted(program: Program, setting: Setting, device: str, batch: int | None) -> _Wanted:
+def _wanted(program: Program, setting: TorchSetting, device: str, batch: int | None) -> _Wanted:
     """Raises CaptureError when a part cannot be a method, or is not reached."""
     if program.part is None:
         return _Wanted(program=program, setting=setting, batch=batch)

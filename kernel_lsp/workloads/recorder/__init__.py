@@ -67,9 +67,9 @@ class _Recorder:
 
         recording = self._begun()
         if self._calls is not None:
-            from .calls import Calls
+            from .calls import CallKeeper
 
-            recording.calls = Calls(self._calls, torch)
+            recording.calls = CallKeeper(self._calls, torch)
             recording.files = self._files
         from . import imports
         from .limit import StepCounts

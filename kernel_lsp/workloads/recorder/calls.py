@@ -26,7 +26,7 @@ MAX_CALLS = 4
 MAX_FOLDER_BYTES = 256 * 2**20
 
 
-class Calls:
+class CallKeeper:
     """Keeps the snapshots of one process."""
 
     def __init__(self, settings: dict[str, str], torch: Any) -> None:

@@ -51,7 +51,7 @@ class RunTurn:
             begin = time.time()
 
 
-class Hold:
+class FirstUse:
     """Before the first module and the first use of a GPU."""
 
     def __init__(self, torch: Any, turn: RunTurn) -> None:

@@ -36,7 +36,7 @@ class StepCounts:
         watches functions, which a program without modules has alone. ``is_marked``: a function says
         what a step is, and nothing else."""
         self._limit, self._write, self._look, self._is_marked = limit, write, look, is_marked
-        self._optimizers = Optimizers()
+        self._optimizers = OptimizerNumbers()
         self._steps: list[dict[str, Any]] = []
         """Kind and steps of each optimizer, in the order of their first steps."""
         self._batches = self._marked = 0
@@ -50,7 +50,7 @@ class StepCounts:
     def begin_again(self) -> None:
         """Counts from nothing in a forked child: what its parent counted is its parent's."""
         self._steps, self._batches, self._marked = [], 0, 0
-        self._optimizers = Optimizers()
+        self._optimizers = OptimizerNumbers()
 
     def saw_optimizers(self, module: Any) -> None:
         """Counts the steps of all optimizers; called when ``torch.optim`` has been imported."""
@@ -107,7 +107,7 @@ class StepCounts:
         os._exit(0)
 
 
-class Optimizers:
+class OptimizerNumbers:
     """Numbers optimizers in the order of their first steps. One that takes the place of another,
     which is gone, has its number."""
 

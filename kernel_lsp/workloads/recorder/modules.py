@@ -36,10 +36,10 @@ KINDS = (
 def install(torch: Any, recording: ProcessRecording) -> None:
     """Watches all calls of modules from now on, for the recording."""
     recording.torch = torch
-    _Modules(torch, recording).install()
+    _ModuleObserver(torch, recording).install()
 
 
-class _Modules:
+class _ModuleObserver:
     def __init__(self, torch: Any, recording: ProcessRecording) -> None:
         self.torch, self.recording = torch, recording
         self.sites: dict[type, CallSite | None] = {}
@@ -283,7 +283,7 @@ class _ObservedCall(Look):
     """One call of one module."""
 
     def __init__(
-        self, owner: _Modules, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, owner: _ModuleObserver, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         torch = owner.torch
         self.owner, self.module, self.args, self.kwargs = owner, module, args, kwargs

@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Any
 
 from . import spool
-from .calls import Calls
+from .calls import CallKeeper
 from .limit import StepCounts
 from .reading import FilesRead
 from .sites import OWN_PACKAGES, CallSite, CallWay, Glance, Look
@@ -75,7 +75,7 @@ class ProcessRecording:
         self._name = _unique()
         self.notes: list[str] = []
         self.torch: Any = None
-        self.calls: Calls | None = None
+        self.calls: CallKeeper | None = None
         """What keeps snapshots; None: only descriptions are kept."""
         self.files: FilesRead | None = None
         """What the program reads; None: no snapshots are kept."""

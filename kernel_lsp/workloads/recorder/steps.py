@@ -29,7 +29,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from . import drawing, functions, holding, imports, profiling, tokens
-from .limit import Optimizers, count_batches
+from .limit import OptimizerNumbers, count_batches
 from .marking import StepMark
 
 PROJECTIONS = 8
@@ -38,14 +38,14 @@ SOURCES = "_kernel_lsp_sources"
 
 
 def begin(settings: str) -> None:
-    """``settings``: a JSON object; see `Steps`."""
+    """``settings``: a JSON object; see `StepObserver`."""
     given = json.loads(settings)
     if served := given.get("served"):
         sources = _load_file(given["sources"])
         sources.serve(
             {path: Path(text).read_text(encoding="utf-8") for path, text in served.items()}
         )
-    steps = Steps(given)
+    steps = StepObserver(given)
     if steps.turn is not None:
         sys.meta_path.insert(0, steps.turn)
     imports.after("torch", steps.saw_torch)
@@ -53,7 +53,7 @@ def begin(settings: str) -> None:
     random.seed(SEED)
 
 
-class Steps:
+class StepObserver:
     """Watches the steps of one process."""
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ class Steps:
         self.notes: list[str] = []
         self.profiled: dict[str, Any] | None = None
         self._profile: profiling.ProfilerRun | None = None
-        self._numbers = Optimizers()
+        self._numbers = OptimizerNumbers()
         self._optimizers: dict[int, dict[str, Any]] = {}
         self._data: Any = None
         """What the loader loads whose batches are steps."""
@@ -105,7 +105,7 @@ class Steps:
         self.torch = torch
         self._tokens, self._draws = tokens.TokenCounter(torch), drawing.DrawWatch(torch)
         if self.turn is not None:
-            holding.Hold(torch, self.turn)
+            holding.FirstUse(torch, self.turn)
         torch.manual_seed(SEED)
         if self.given.get("undrawn"):
             drawing.leave_out(torch)

@@ -80,11 +80,11 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def runs(root: Path, stand: Any, results: suites.Results, **more: Any) -> suites.Runs:
+def runs(root: Path, stand: Any, results: suites.SuiteResults, **more: Any) -> suites.SuiteRun:
     suite = suites.find(root, more.pop("filter", ""), more.pop("shard", (1, 1)), None)
     maker = rows.LocalRows(stand, more.pop("asked", rows.RowOptions()))
     given: dict[str, Any] = {"jobs": 1, "limit_s": None, "say": lambda text: None, **more}
-    return suites.Runs(maker=maker, suite=suite, results=results, **given)
+    return suites.SuiteRun(maker=maker, suite=suite, results=results, **given)
 
 
 def test_shards_are_disjoint_and_cover_everything(root: Path) -> None:
@@ -125,7 +125,7 @@ async def test_every_task_is_searched_as_the_run_was_asked_to(root: Path) -> Non
             seen.append(job)
             return Outcome(qualname="Model", search=summary)
 
-    results = suites.Results(path=None)
+    results = suites.SuiteResults(path=None)
     asked = rows.RowOptions(search=plan, allowed_origin="https://x")
     await runs(root, Searching(), results, filter="a.py", asked=asked).all()
     assert [(job.search, job.allowed_origin) for job in seen] == [(plan, "https://x")]
@@ -135,8 +135,8 @@ async def test_every_task_is_searched_as_the_run_was_asked_to(root: Path) -> Non
 
 async def test_jobs_run_at_the_same_time(root: Path) -> None:
     one, three = Stand(seconds=0.02), Stand(seconds=0.3)
-    await runs(root, one, suites.Results(path=None)).all()
-    await runs(root, three, suites.Results(path=None), jobs=3).all()
+    await runs(root, one, suites.SuiteResults(path=None)).all()
+    await runs(root, three, suites.SuiteResults(path=None), jobs=3).all()
     assert (one.most, three.most) == (1, 3)
 
 
@@ -158,7 +158,7 @@ async def test_a_target_that_is_left_alone_is_silence_with_its_reason(root: Path
         async def optimize(self, job: Job, report: Any) -> Outcome:
             raise CaptureError("Model has a forward hook", "remove it")
 
-    results = suites.Results(path=None)
+    results = suites.SuiteResults(path=None)
     await runs(root, Refusing(), results, filter="a.py").all()
     row = results.rows["operators/a.py"]
     assert (row["status"], row["note"]) == ("silent", "Model has a forward hook (remove it)")
@@ -175,7 +175,7 @@ def test_the_table_has_two_lines_a_group_and_says_what_is_unknown() -> None:
 async def test_after_the_time_no_task_is_begun_and_what_is_missing_counts_nowhere(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand, results = Stand(), suites.Results(path=None)
+    stand, results = Stand(), suites.SuiteResults(path=None)
     clock = SimpleNamespace(
         **{**vars(time), "monotonic": lambda: 5.0 * len(stand.asked)}
     )  # 5 s for each task
@@ -214,7 +214,9 @@ async def test_shards_merge_to_what_one_run_would_have_been(root: Path, tmp_path
     made = suites.merge_results(files, None)
     assert len(made.rows) == 5 and not made.missing and len(made.runs) == 2
     assert made.rows["operators/a.py"]["status"] == "failed"
-    better = suites.Results(path=None, rows={"operators/a.py": {**made.rows["operators/b.py"]}})
+    better = suites.SuiteResults(
+        path=None, rows={"operators/a.py": {**made.rows["operators/b.py"]}}
+    )
     for order in ([*files, better], [better, *files]):  # a failure never hides what was judged
         assert suites.merge_results(order, None).rows["operators/a.py"]["status"] == "silent"
 
@@ -300,7 +302,7 @@ async def test_what_is_waited_for_is_said_when_nothing_else_is(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suites, "QUIET_S", 0.02)
-    said, results = list[str](), suites.Results(path=None)
+    said, results = list[str](), suites.SuiteResults(path=None)
     stand = Stand(seconds=0.1)
     made = runs(root, stand, results, filter=r"/[ab]\.py", jobs=2, say=said.append)
     made.report = (told := list[Progress]()).append
@@ -324,7 +326,7 @@ async def test_a_row_says_where_the_time_went(root: Path) -> None:
             with phases.phase("capture"):
                 return await super().optimize(job, report)
 
-    results = suites.Results(path=None)
+    results = suites.SuiteResults(path=None)
     await runs(root, Measured(seconds=0.02), results, filter=r"/[ab]\.py", jobs=2).all()
     spent = [row["phases_s"] for row in results.rows.values()]
     assert len(spent) == 2 and all(
@@ -336,7 +338,7 @@ async def test_a_row_says_where_the_time_went(root: Path) -> None:
 async def test_a_row_says_of_which_text_it_is_as_the_trainer_reads_it(root: Path) -> None:
     from trainer.tasks.task_suites import digest
 
-    results = suites.Results(path=None)
+    results = suites.SuiteResults(path=None)
     await runs(root, Stand(), results, filter=r"/a\.py", jobs=1).all()
     ((name, row),) = results.rows.items()
     assert row["reference"] == digest((root / name).read_text())

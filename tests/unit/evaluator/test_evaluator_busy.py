@@ -12,7 +12,7 @@ import pytest
 from test_evaluator_vetoes import Scripted, claims, times
 
 from kernel_lsp.evaluator import EvaluationBudget, Gate
-from kernel_lsp.evaluator.findings import Findings, Rejected
+from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected
 from kernel_lsp.evaluator.sharing.competing import CompetingLoad, Load
 from kernel_lsp.evaluator.trials import shapes_of
 from kernel_lsp.evaluator.verify import request_from_files
@@ -68,7 +68,7 @@ def test_what_is_wrong_has_no_answer_about_speed() -> None:
 # --- vetoes ---------------------------------------------------------------------------------
 
 
-async def sabotage(load: CompetingLoad | None) -> Findings:
+async def sabotage(load: CompetingLoad | None) -> PartialEvaluation:
     found = claims()
     disturbance = Disturbance(
         Scripted(baseline=times(1.5)), Scripted(baseline=times(1.0)),
@@ -91,7 +91,7 @@ async def test_in_quiet_moments_it_is_one(load: CompetingLoad | None) -> None:
         await sabotage(load)
 
 
-async def clocked(load: CompetingLoad) -> Findings:
+async def clocked(load: CompetingLoad) -> PartialEvaluation:
     found = claims()
 
     def burst(provider: str, count: int) -> dict[str, bool]:

@@ -31,7 +31,7 @@ from kernel_lsp.evaluator.sharing.device_lock import (
     busy_before,
     busy_during,
 )
-from kernel_lsp.evaluator.sharing.locks import Files, device_key
+from kernel_lsp.evaluator.sharing.locks import LockFiles, device_key
 from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress
 
@@ -123,7 +123,7 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
     settings = Settings(data_dir=str(tmp_path), gpu_minutes_per_hour=2)
     asked = DeviceSharing(SharingRules.of(settings), neighborhood=quiet_gpu)
     behind = DeviceSharing(SharingRules.of(settings, background=True), neighborhood=quiet_gpu)
-    used = Files(str(tmp_path), device_key("cuda", None)).ledger
+    used = LockFiles(str(tmp_path), device_key("cuda", None)).ledger
     used.add(time.time() - 200, 119)
     async with behind.turn("cuda"):
         pass
@@ -141,7 +141,7 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
 async def test_a_turn_is_written_down(tmp_path: Path) -> None:
     async with DeviceSharing(rules(tmp_path)).turn("cpu"):
         await asyncio.sleep(0.2)
-    ((start, seconds),) = Files(str(tmp_path), "cpu").ledger.uses()
+    ((start, seconds),) = LockFiles(str(tmp_path), "cpu").ledger.uses()
     assert 0.2 <= seconds < LONG_S and time.time() - LONG_S < start <= time.time()
 
 
@@ -195,8 +195,8 @@ async def test_the_death_of_a_holder_frees_the_device(
 ) -> None:
     holder.send_signal(signal.SIGKILL)
     async with asyncio.timeout(LONG_S), DeviceSharing(rules(tmp_path)).turn("cpu"):
-        assert Files(str(tmp_path), "cpu").holder() == os.getpid()
-    assert Files(str(tmp_path), "cpu").holder() is None
+        assert LockFiles(str(tmp_path), "cpu").holder() == os.getpid()
+    assert LockFiles(str(tmp_path), "cpu").holder() is None
 
 
 async def test_who_stops_waiting_leaves_no_lock_behind(
@@ -433,7 +433,7 @@ async def test_who_may_not_wait_is_told_why_it_was_not_judged(
         async with DeviceSharing(rules(tmp_path, **way), neighborhood=quiet_gpu).turn("cuda"):
             raise AssertionError("it was let in")
     assert "gpu_when_busy" in str(refused.value)
-    assert Files(str(tmp_path), device_key("cuda", None)).holder() is None
+    assert LockFiles(str(tmp_path), device_key("cuda", None)).holder() is None
 
 
 async def test_a_neighbor_that_appears_ends_the_turn_and_the_work_is_repeated(
@@ -654,7 +654,7 @@ def test_status_takes_nothing_and_tells_what_was_used(tmp_path: Path, compute_de
     settings = Settings(data_dir=str(tmp_path))
     found = nvml.find()
     key = device_key("cuda", found if isinstance(found, Gpu) else None)
-    Files(str(tmp_path), key).ledger.add(time.time() - 90, 90)
+    LockFiles(str(tmp_path), key).ledger.add(time.time() - 90, 90)
     status = device_sharing.status(settings)
     assert status.used_minutes == 1.5 and status.holder is None
     assert (status.gpu is None) == (status.problem is not None)
@@ -668,7 +668,7 @@ def test_shards_on_other_gpus_of_one_machine_do_not_wait_for_each_other(
     for index, uuid in enumerate(uuids):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(index))
         seen: Any = SimpleNamespace(uuid=uuid) if uuid else None
-        locks.append(Files(str(tmp_path), device_key("cuda", seen)).lock)
+        locks.append(LockFiles(str(tmp_path), device_key("cuda", seen)).lock)
     with locks[0].acquire(timeout=0), locks[1].acquire(timeout=0):
         assert locks[0].lock_file != locks[1].lock_file
 

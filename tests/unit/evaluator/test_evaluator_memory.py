@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.errors import OutOfMemory  # noqa: E402
 from kernel_lsp.evaluator import EvaluationBudget, EvaluationRequest, Gate, tensors  # noqa: E402
-from kernel_lsp.evaluator.findings import Findings  # noqa: E402
+from kernel_lsp.evaluator.findings import PartialEvaluation  # noqa: E402
 from kernel_lsp.evaluator.judging import needs, planning  # noqa: E402
 from kernel_lsp.evaluator.sharing.room import Room  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
@@ -81,7 +81,7 @@ async def test_what_had_no_room_beside_others_is_judged_alone(
         if asked.candidate_source == "first":
             await release.wait()
         inside.remove(asked.candidate_source)
-        return Findings(), Evaluation(status=EvalStatus.PASSED, device="cpu")
+        return PartialEvaluation(), Evaluation(status=EvalStatus.PASSED, device="cpu")
 
     monkeypatch.setattr(Gate, "_judged", judged)
     waiting: list[str] = []

@@ -20,7 +20,7 @@ from kernel_lsp.evaluator import (
     guards,
     native,
 )
-from kernel_lsp.evaluator.findings import Findings
+from kernel_lsp.evaluator.findings import PartialEvaluation
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.guarding import accept_file, acceptances, guard
 from kernel_lsp.records import Acceptance, EvalStatus, Evaluation, Evidence, Holding
@@ -170,7 +170,7 @@ def test_a_persons_files_may_bring_it_and_evidence_says_so() -> None:
     assert not request_from_files(REFERENCE, SOURCES).native  # who asks for a model's candidate
     for one in (asked, plain):
         verdict = Evaluation(status=EvalStatus.PASSED, device="cpu")
-        kept = evidence.gather(evidence.with_seed(one), Findings(), verdict)
+        kept = evidence.gather(evidence.with_seed(one), PartialEvaluation(), verdict)
         assert evidence.request_of(kept).native is one.native is (one is asked)
 
 

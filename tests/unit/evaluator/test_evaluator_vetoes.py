@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernel_lsp.evaluator import roofline, vetoes
-from kernel_lsp.evaluator.findings import Findings, Rejected
+from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.records import EvalStatus, Interval, Program, TargetKind, Workload, WorkloadOrigin
 
@@ -27,8 +27,8 @@ class Scripted:
         return self.answers[do](**fields), []
 
 
-def claims() -> Findings:
-    return Findings(speedups={"eager": Interval(low=1.96, mid=2.0, high=2.04)})
+def claims() -> PartialEvaluation:
+    return PartialEvaluation(speedups={"eager": Interval(low=1.96, mid=2.0, high=2.04)})
 
 
 def times(ms: float) -> Callable[..., dict[str, Any]]:
@@ -36,14 +36,14 @@ def times(ms: float) -> Callable[..., dict[str, Any]]:
     return lambda **fields: {"clean_ms": [ms * (0.97 + 0.003 * i) for i in range(20)]}
 
 
-def check(found: Findings, name: str) -> bool | None:
+def check(found: PartialEvaluation, name: str) -> bool | None:
     return next(check.passed for check in found.checks if check.name == name)
 
 
 # --- the reference by itself ----------------------------------------------------------------
 
 
-async def settle(before: float, mixed: float, beside: float, judge: float) -> Findings:
+async def settle(before: float, mixed: float, beside: float, judge: float) -> PartialEvaluation:
     found = claims()
     timer, clean = Scripted(baseline=times(beside)), times(before)()["clean_ms"]
     party = vetoes.Disturbance(timer, Scripted(baseline=times(judge)), clean, 10, found)
@@ -88,8 +88,8 @@ async def test_a_difference_within_the_noise_condemns_nobody() -> None:
 
 async def outside(
     seconds: dict[str, float], claimed: dict[str, float], claim: Interval | None = None
-) -> Findings:
-    found = Findings(speedups={"eager": claim}) if claim else claims()
+) -> PartialEvaluation:
+    found = PartialEvaluation(speedups={"eager": claim}) if claim else claims()
 
     def burst(provider: str, count: int) -> dict[str, Any]:
         time.sleep(seconds[provider] * count)
@@ -147,7 +147,7 @@ async def test_a_doubtful_claim_is_lowered() -> None:
 # --- work that the events do not see --------------------------------------------------------
 
 
-def hidden(wait_ms: float) -> Findings:
+def hidden(wait_ms: float) -> PartialEvaluation:
     found, jitter = claims(), [0.001 * (i % 5) for i in range(50)]
     spans = {"eager": [0.1] * 50, "candidate": [0.05] * 50}
     outside = {
@@ -200,7 +200,7 @@ def floor(read: int | None) -> tuple[vetoes.Floor, Scripted]:
     """A workload of 480 MB on an H200, at least 0.1 ms if all of it must be read."""
     answer = None if read is None else {"read": read, "written": 0}
     judge = Scripted(needed=lambda **fields: {"bytes": answer})
-    found = Findings(environment={"device_name": "NVIDIA H200", "l2_bytes": 50_000_000})
+    found = PartialEvaluation(environment={"device_name": "NVIDIA H200", "l2_bytes": 50_000_000})
     program = Program(source="", entry="f", kind=TargetKind.FUNCTION)
     request = EvaluationRequest(
         reference=program, candidate_source="", candidate_entry="f", device="cuda",

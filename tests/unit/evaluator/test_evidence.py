@@ -17,7 +17,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import evidence, repeat
 from kernel_lsp.evaluator.evidence import gather, keep, parse, read, request_of, with_seed, write
-from kernel_lsp.evaluator.findings import Findings
+from kernel_lsp.evaluator.findings import PartialEvaluation
 from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest, Precision
 from kernel_lsp.presenter.verdicts import repetition_lines
 from kernel_lsp.records import (
@@ -52,7 +52,7 @@ PASSED = Evaluation(
 
 
 def evidence_of(evaluation: Evaluation = PASSED, **trials: bool | None) -> Evidence:
-    found = Findings()
+    found = PartialEvaluation()
     for number, (family, passed) in enumerate(trials.items(), start=1):
         found.trials.append(
             {"number": number, "family": family, "passed": passed, "candidate_error": 1e-7}
@@ -105,7 +105,7 @@ def test_a_request_gets_a_seed_of_its_own_and_keeps_one_that_it_repeats() -> Non
 def test_numbers_that_json_does_not_know_become_unknown_or_huge(
     error: float, tolerance: float
 ) -> None:
-    found = Findings()
+    found = PartialEvaluation()
     found.trials.append({"candidate_error": error, "tolerance": tolerance})
     text = wire.dumps(gather(REQUEST, found, PASSED))
     assert "NaN" not in text and "Infinity" not in text

@@ -17,7 +17,7 @@ from kernel_lsp import analysis, signatures, wire
 from kernel_lsp.commands.app import app
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, Gate, evidence
-from kernel_lsp.evaluator.findings import Findings
+from kernel_lsp.evaluator.findings import PartialEvaluation
 from kernel_lsp.guarding import accept, acceptances, combine_patches, guard, without
 from kernel_lsp.guarding.judging import _holding, latest
 from kernel_lsp.guarding.reverting import patch
@@ -106,7 +106,7 @@ def evidence_of(before: str, after: str, device: str = "cuda") -> Evidence:
         python="/home/somebody/bin/python",
         seed=7,
     )
-    found = Findings()
+    found = PartialEvaluation()
     found.samples_ms["eager"] = {"call": [2.0] * 30}
     speedups = {"eager": Interval(low=1.8, mid=2.0, high=2.2)}
     environment = {"torch": "2.9", "host": "somebodys-machine"}

@@ -22,7 +22,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import ArchiveError, EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest
 from kernel_lsp.evaluator import evidence as evidences
-from kernel_lsp.evaluator.findings import Findings
+from kernel_lsp.evaluator.findings import PartialEvaluation
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import deep, turns
 from kernel_lsp.pipeline.known import KnownWinners
@@ -105,7 +105,7 @@ class Scene:
         self.judged.append((name, full))
         found = evaluation(eager=speedup(name), compiled=speedup(name) if full else None)
         if self.kept:
-            keep(evidences.gather(evidences.with_seed(request), Findings(), found))
+            keep(evidences.gather(evidences.with_seed(request), PartialEvaluation(), found))
         if self.stop_at is not None and len(self.judged) >= self.stop_at:
             self.reached.set()
             await asyncio.sleep(600)

@@ -12,7 +12,7 @@ import pytest
 
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import evidence
-from kernel_lsp.evaluator.findings import Findings
+from kernel_lsp.evaluator.findings import PartialEvaluation
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import tournament
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
@@ -247,7 +247,7 @@ def kept(tmp_path: Path, judged: list[bool]) -> Tournament:
     async def judge(request: Any, report: Any, keep: Any, wanted: Any) -> Evaluation:
         judged.append(request.budget is FULL)
         found = evaluation(eager=2.0, compiled=1.5 if request.budget is FULL else None)
-        keep(evidence.gather(evidence.with_seed(request), Findings(), found))
+        keep(evidence.gather(evidence.with_seed(request), PartialEvaluation(), found))
         return found
 
     return Tournament(

@@ -12,7 +12,7 @@ import pytest
 import pytest_lsp
 from lsprotocol import types
 
-from kernel_lsp.positions import Positions
+from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter import lsp, thumbnails
 from kernel_lsp.records import (
     Candidate,
@@ -100,7 +100,7 @@ def test_a_picture_is_whole_in_its_text_and_small() -> None:
 
 
 def test_a_text_of_others_makes_no_picture() -> None:
-    positions, span = Positions("x", "utf-16"), Span(start=0, end=1)
+    positions, span = LineIndex("x", "utf-16"), Span(start=0, end=1)
     theirs, ours = "![a](https://evil.example)", "![b](data:image/svg+xml;base64,AA==)"
     shown = lsp.hover(theirs, span, positions, plain=False, picture=ours).contents
     assert isinstance(shown, types.MarkupContent)

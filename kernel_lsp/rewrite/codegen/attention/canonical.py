@@ -25,7 +25,13 @@ from kernel_lsp.rewrite.codegen.attention.axes import (
     order_of,
     size_of,
 )
-from kernel_lsp.rewrite.codegen.attention.roles import CASTS, Roles, Spine, roles_of, spine_of
+from kernel_lsp.rewrite.codegen.attention.roles import (
+    CASTS,
+    AttentionRoles,
+    Spine,
+    roles_of,
+    spine_of,
+)
 from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.graph import Graph, argument, aten
 
@@ -43,7 +49,7 @@ def canonicalize(graph: Graph, out: fx.Node) -> fx.Node | None:
 
 
 class _EagerAttentionWriter:
-    def __init__(self, graph: Graph, spine: Spine, roles: Roles) -> None:
+    def __init__(self, graph: Graph, spine: Spine, roles: AttentionRoles) -> None:
         self.graph, self.spine, self.roles = graph, spine, roles
         self.out = spine.nodes[-1]
         lead = roles.lead if roles.lead else (Label(1),)  # matrices: a batch of one

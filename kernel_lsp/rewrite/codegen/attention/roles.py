@@ -47,7 +47,7 @@ class Spine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Roles:
+class AttentionRoles:
     """What each label is. ``lead`` are heads, batches and whatever else has attention of its
     own."""
 
@@ -111,7 +111,7 @@ def _from_product(graph: Graph, node: fx.Node, reader: fx.Node, steps: int) -> l
     return None
 
 
-def roles_of(spine: Spine) -> Roles | None:
+def roles_of(spine: Spine) -> AttentionRoles | None:
     """Which label has which part in the two products of the spine; None: they are no attention."""
     first, last = spine.nodes[0], spine.nodes[-1]
     scores = product(first)
@@ -156,7 +156,7 @@ def _follow_spine(spine: Spine, scores: LabeledProduct) -> dict[fx.Node, Labeled
     return found
 
 
-def _assign_roles(spine: Spine, labeled: _Labeled) -> Roles | None:
+def _assign_roles(spine: Spine, labeled: _Labeled) -> AttentionRoles | None:
     scores, values = labeled.scores, labeled.values
     soft = labeled.dims[spine.softmax]
     keys = finest(soft[int(argument(spine.softmax, "dim")) % len(soft)])
@@ -169,7 +169,7 @@ def _assign_roles(spine: Spine, labeled: _Labeled) -> Roles | None:
     inner, value = _only_summed(own, scores), _only_summed(values, scores)
     if query is None or inner is None or value is None:
         return None
-    roles = Roles(
+    roles = AttentionRoles(
         lead=tuple(label for label in flat(soft) if label not in (key, query)),
         query=query,
         key=key,
@@ -197,7 +197,7 @@ def _query(soft: LabeledDim, own: LabeledDim, beside: set[Label]) -> Label | Non
     return max(reversed(rows), key=lambda label: label.size) if rows else None
 
 
-def _sums_over_keys(roles: Roles, values: list[Label]) -> bool:
+def _sums_over_keys(roles: AttentionRoles, values: list[Label]) -> bool:
     """The second product sums over the keys, and nothing else is summed or repeated."""
     result = set(flat(roles.second.out))
     return (
@@ -208,7 +208,7 @@ def _sums_over_keys(roles: Roles, values: list[Label]) -> bool:
     )
 
 
-def _scores_by_features(roles: Roles, own: LabeledDim, other: LabeledDim) -> bool:
+def _scores_by_features(roles: AttentionRoles, own: LabeledDim, other: LabeledDim) -> bool:
     """The first product sums over the features of a query and a key alone; nothing is repeated."""
     points = flat(roles.first.out)
     return (

@@ -21,7 +21,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.backward import derive, draws
 from kernel_lsp.rewrite.codegen.backward import parts as split
-from kernel_lsp.rewrite.codegen.backward.parts import Parts
+from kernel_lsp.rewrite.codegen.backward.parts import SplitTensor
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import (
@@ -75,7 +75,7 @@ class BackwardPlan:
     seeds: tuple[Operand, ...]
     kept: tuple[Output, ...]
     """What the forward stores for the backward, beside its results."""
-    parts: tuple[Parts, ...] = ()
+    parts: tuple[SplitTensor, ...] = ()
     """Tensors of which the kernel gets the parts, and whose gradients it writes to."""
 
 
@@ -106,7 +106,7 @@ def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> Back
     backward = Region(
         name=f"{region.name}_backward", dims=region.dims, outputs=outputs, reduced=rows
     )
-    parts: tuple[Parts, ...] = ()
+    parts: tuple[SplitTensor, ...] = ()
     if not by_rows(backward):
         backward = _flatten_region(backward)
         backward, parts = split.written_in_place(backward, split.parts_of(lowered))
@@ -444,7 +444,7 @@ def _needed_operands(region: Region, operands: Sequence[Operand]) -> tuple[Opera
 
 
 def reference_source(
-    nodes: Sequence[fx.Node], lowered: LoweredRegion, name: str, parts: Sequence[Parts] = ()
+    nodes: Sequence[fx.Node], lowered: LoweredRegion, name: str, parts: Sequence[SplitTensor] = ()
 ) -> str:
     """The group as plain PyTorch: a function of what a program calls the launcher with."""
     pairs = zip(lowered.inputs, lowered.region.operands, strict=True)
@@ -528,7 +528,7 @@ def _forward_lines(planned: BackwardPlan, lowered: LoweredRegion) -> list[str]:
     ]
 
 
-def _public(nodes: Sequence[fx.Node], lowered: LoweredRegion, parts: Sequence[Parts]) -> str:
+def _public(nodes: Sequence[fx.Node], lowered: LoweredRegion, parts: Sequence[SplitTensor]) -> str:
     """The function that a program calls."""
     name, arguments = lowered.region.name, ", ".join(split.names(lowered, parts))
     call = f"_{source.title(name)}.apply"

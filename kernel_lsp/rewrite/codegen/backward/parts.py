@@ -25,7 +25,7 @@ SPLITS = (aten.chunk, aten.split, aten.split_with_sizes, aten.tensor_split)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class SplitTensor:
     """A tensor of which a kernel reads every part."""
 
     whole: fx.Node
@@ -49,7 +49,7 @@ class Parts:
         return [f"grad_{self.name} = {made}", self.statement("grad_")]
 
 
-def parts_of(lowered: LoweredRegion) -> tuple[Parts, ...]:
+def parts_of(lowered: LoweredRegion) -> tuple[SplitTensor, ...]:
     """Tensors that the region reads by all of their parts."""
     found: dict[fx.Node, dict[int, Operand]] = {}
     for node, operand in zip(lowered.inputs, lowered.region.operands, strict=True):
@@ -57,7 +57,7 @@ def parts_of(lowered: LoweredRegion) -> tuple[Parts, ...]:
             found.setdefault(node.args[0], {})[node.args[1]] = operand
     taken = UniqueNames(operand.name for operand in lowered.region.operands)
     return tuple(
-        Parts(
+        SplitTensor(
             whole=split.args[0],
             name=taken.fresh(split.args[0].name),
             split=split,
@@ -76,7 +76,9 @@ def _is_whole(split: fx.Node, operands: dict[int, Operand]) -> bool:
     return last and strided and len(operands) == len(split.meta["val"]) > 1
 
 
-def written_in_place(region: Region, found: Iterable[Parts]) -> tuple[Region, tuple[Parts, ...]]:
+def written_in_place(
+    region: Region, found: Iterable[SplitTensor]
+) -> tuple[Region, tuple[SplitTensor, ...]]:
     """The backward region with the gradients of these parts as views that it is given, and of
     which parts this holds: those whose gradients it stores, each in a tensor of its own."""
     outputs = {output.name: output for output in region.outputs}
@@ -93,14 +95,14 @@ def given_outputs(region: Region) -> list[Output]:
     return [output for output in region.outputs if output.inner is not None]
 
 
-def names(lowered: LoweredRegion, found: Sequence[Parts]) -> list[str]:
+def names(lowered: LoweredRegion, found: Sequence[SplitTensor]) -> list[str]:
     """The names of the arguments of the function that a program calls: wholes where the kernel gets
     their parts."""
     whole = {operand: parts.name for parts in found for operand in parts.operands}
     return list(dict.fromkeys(whole.get(o, o.name) for o in lowered.region.operands))
 
 
-def inputs(lowered: LoweredRegion, found: Sequence[Parts]) -> list[fx.Node]:
+def inputs(lowered: LoweredRegion, found: Sequence[SplitTensor]) -> list[fx.Node]:
     """The nodes of these arguments."""
     whole = {operand: parts.whole for parts in found for operand in parts.operands}
     pairs = zip(lowered.region.operands, lowered.inputs, strict=True)

@@ -3,7 +3,7 @@ can be.
 
 Eager multiplies with bmm and permutes what that has written, so the result is rarely contiguous:
 its dimensions lie in memory as batch, rows, columns, in whatever order the equation names them.
-``Labels`` are those in memory (``order``), where rows belong to one tensor alone and columns to
+``EinsumLabels`` are those in memory (``order``), where rows belong to one tensor alone and columns to
 the other alone. A factor is copied only where no batch makes a view of it; eager copies more of
 them. Not covered: repeated labels, labels that one tensor broadcasts, and sums over one tensor
 alone."""
@@ -33,7 +33,7 @@ class Equation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Labels:
+class EinsumLabels:
     """Which labels of the result are what; ``swapped`` when the rows belong to the second
     tensor."""
 
@@ -45,7 +45,7 @@ class Labels:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Views:
+class EinsumViews:
     """Source of both factors as [batch, rows or columns, inner] and of the result's shape."""
 
     left: str
@@ -59,8 +59,8 @@ class Contraction:
 
     left: fx.Node
     right: fx.Node
-    labels: Labels
-    views: Views
+    labels: EinsumLabels
+    views: EinsumViews
     order: tuple[int, ...]
     """The result's dimensions as they lie in memory, outermost first."""
     copied: tuple[fx.Node, ...]
@@ -136,7 +136,7 @@ def _rank(node: fx.Node) -> int:
 
 
 def _contraction(
-    tensors: Sequence[fx.Node], equation: Equation, labels: Labels, order: tuple[int, ...]
+    tensors: Sequence[fx.Node], equation: Equation, labels: EinsumLabels, order: tuple[int, ...]
 ) -> Contraction:
     left, right, left_name, right_name = *tensors, equation.left, equation.right
     if labels.swapped:
@@ -154,13 +154,13 @@ def _contraction(
         left=left,
         right=right,
         labels=labels,
-        views=Views(left=first, right=second, shape=f"({', '.join(sizes)})"),
+        views=EinsumViews(left=first, right=second, shape=f"({', '.join(sizes)})"),
         order=order,
         copied=tuple(node for node, name, own in factors if _is_copied(node, name, labels, own)),
     )
 
 
-def _labelings(first: str, second: str, out: str) -> Iterator[Labels]:
+def _labelings(first: str, second: str, out: str) -> Iterator[EinsumLabels]:
     """Fewest batch labels first; the inner ones in the order of either tensor."""
     inner = [label for label in first if label in second and label not in out]
     if not inner or set(out) | set(inner) != set(first + second):
@@ -171,7 +171,7 @@ def _labelings(first: str, second: str, out: str) -> Iterator[Labels]:
         for swapped, own, other in ((False, first, second), (True, second, first)):
             if set(rows).isdisjoint(other) and set(cols).isdisjoint(own):
                 yield from (
-                    Labels(batch=batch, rows=rows, cols=cols, inner=order, swapped=swapped)
+                    EinsumLabels(batch=batch, rows=rows, cols=cols, inner=order, swapped=swapped)
                     for order in _orders(inner, first, second)
                 )
 
@@ -193,12 +193,12 @@ def _whole(batch: str, name: str) -> bool:
     return len({label in name for label in batch}) <= 1
 
 
-def _groups(name: str, labels: Labels, own: str) -> tuple[str, str, str]:
+def _groups(name: str, labels: EinsumLabels, own: str) -> tuple[str, str, str]:
     has_batch = bool(labels.batch) and labels.batch[0] in name
     return labels.batch if has_batch else "", own, labels.inner
 
 
-def _is_copied(node: fx.Node, name: str, labels: Labels, own: str) -> bool:
+def _is_copied(node: fx.Node, name: str, labels: EinsumLabels, own: str) -> bool:
     """Its dimensions can not be walked as batch, rows or columns, inner. By strides alone: a batch
     of one is walked as one of many."""
     value = node.meta["val"]
@@ -208,7 +208,7 @@ def _is_copied(node: fx.Node, name: str, labels: Labels, own: str) -> bool:
     return not all(strides.is_mergeable(value, left, right) for left, right in neighbors)
 
 
-def _view(which: str, name: str, labels: Labels, own: str) -> str:
+def _view(which: str, name: str, labels: EinsumLabels, own: str) -> str:
     """Permuted and flattened."""
     groups = _groups(name, labels, own)
     order = [name.index(label) for group in groups for label in group]

@@ -15,7 +15,7 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.matmul import einsum
-from kernel_lsp.rewrite.codegen.matmul.einsum import Views
+from kernel_lsp.rewrite.codegen.matmul.einsum import EinsumViews
 from kernel_lsp.rewrite.graph import argument
 
 
@@ -44,7 +44,7 @@ class MatmulProduct:
     right_half: str = ""
     kept: fx.Node | None = None
     """tril or triu of the product, its only reader."""
-    views: Views | None = None
+    views: EinsumViews | None = None
     """How an einsum's tensors become the factors."""
     col_dims: int = 1
     """Dimensions of the result that its columns enumerate."""

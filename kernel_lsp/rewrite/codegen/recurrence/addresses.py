@@ -18,7 +18,7 @@ from kernel_lsp.rewrite.loops.results import Result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Path:
+class StepOrder:
     """How the steps follow each other in a tensor: the same for all tensors of one path."""
 
     dim: int
@@ -28,7 +28,7 @@ class Path:
     """``+`` or ``-``: where the next slice lies."""
 
 
-class Paths:
+class TensorAddresses:
     """Names and addresses, for kernel and launcher alike."""
 
     def __init__(self, graph: Graph, found: Recurrence) -> None:
@@ -68,24 +68,26 @@ class Paths:
         named = ["n_inner"] if len(inner) == 1 else [f"n_inner_{dim}" for dim in inner]
         return {0: "n_elements", **dict(zip(inner, named, strict=True))}
 
-    def of(self, item: Operand | Result) -> Path:
+    def of(self, item: Operand | Result) -> StepOrder:
         """How the operand or result is walked, step by step."""
         if isinstance(item, Result):
-            return Path(
+            return StepOrder(
                 dim=item.dim, size="n_steps" * bool(item.dim), sign="-" if item.is_backward else "+"
             )
         walk, name = self.found.walks[item], self.arguments[item]
         size = "n_steps" if walk.is_whole else f"{name}_size"
-        return Path(dim=walk.dim, size=size * bool(walk.dim), sign="-" if walk.is_backward else "+")
+        return StepOrder(
+            dim=walk.dim, size=size * bool(walk.dim), sign="-" if walk.is_backward else "+"
+        )
 
-    def all(self) -> dict[Path, str]:
+    def all(self) -> dict[StepOrder, str]:
         """Every path -> its variable in the kernel."""
         results = [result for result in self.found.results if result.every]
         items: list[Operand | Result] = [*self.found.walks, *results]
         paths = list(dict.fromkeys(self.of(item) for item in items))
         return {path: f"here_{number}" if number else "here" for number, path in enumerate(paths)}
 
-    def at_first_step(self, path: Path) -> str:
+    def at_first_step(self, path: StepOrder) -> str:
         """The text of the offsets at which the first step's slice begins."""
         if not path.dim:
             return "offs"

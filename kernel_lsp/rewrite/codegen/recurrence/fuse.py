@@ -13,7 +13,7 @@ from typing import Any
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.core import source
-from kernel_lsp.rewrite.codegen.recurrence.addresses import Paths
+from kernel_lsp.rewrite.codegen.recurrence.addresses import TensorAddresses
 from kernel_lsp.rewrite.codegen.recurrence.facts import Recurrence, acts_elementwise, recurrence_of
 from kernel_lsp.rewrite.codegen.recurrence.launcher import Launcher
 from kernel_lsp.rewrite.codegen.recurrence.source import RecurrenceKernel
@@ -31,7 +31,7 @@ PARAMETERS: dict[str, list[Any]] = {
 """Few elements a program: a state of 16384 elements must fill all multiprocessors."""
 
 
-def emit(paths: Paths, choice: Mapping[str, Any]) -> GeneratedSource:
+def emit(paths: TensorAddresses, choice: Mapping[str, Any]) -> GeneratedSource:
     """Kernel and launcher; the launcher returns the results in their order."""
     text, sizes = RecurrenceKernel(paths).write()
     region, steps = paths.region, paths.loop.length
@@ -42,7 +42,7 @@ def emit(paths: Paths, choice: Mapping[str, Any]) -> GeneratedSource:
 def apply(graph: Graph, found: Recurrence, choice: Mapping[str, Any]) -> None:
     """Replace the loop by one launch. Raises RewriteError when a result is needed before its
     inputs exist."""
-    paths, order = Paths(graph, found), {node: i for i, node in enumerate(graph.fx.nodes)}
+    paths, order = TensorAddresses(graph, found), {node: i for i, node in enumerate(graph.fx.nodes)}
     before = first_reader(graph, found.loop)
     if any(order[node] >= order[before] for node in found.inputs):
         raise RewriteError(

@@ -9,12 +9,12 @@ from typing import Any
 
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.ir import Operand
-from kernel_lsp.rewrite.codegen.recurrence.addresses import Paths
+from kernel_lsp.rewrite.codegen.recurrence.addresses import TensorAddresses
 from kernel_lsp.rewrite.loops.results import Result
 
 
 class Launcher:
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: TensorAddresses) -> None:
         self.paths, self.graph, self.found = paths, paths.graph, paths.found
         self.loop, self.region = self.found.loop, self.found.lowered.region
 

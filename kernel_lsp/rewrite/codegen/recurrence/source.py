@@ -13,12 +13,12 @@ from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.index import sizes_in
 from kernel_lsp.rewrite.codegen.core.ir import Operand, Value, topological
 from kernel_lsp.rewrite.codegen.pointwise.flat import flat_load, index_lines, narrow
-from kernel_lsp.rewrite.codegen.recurrence.addresses import Paths
+from kernel_lsp.rewrite.codegen.recurrence.addresses import TensorAddresses
 from kernel_lsp.rewrite.codegen.recurrence.facts import wanted_operations
 
 
 class RecurrenceKernel:
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: TensorAddresses) -> None:
         self.paths, self.graph, self.found = paths, paths.graph, paths.found
         self.loop, self.region = self.found.loop, self.found.lowered.region
 
