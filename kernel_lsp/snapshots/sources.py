@@ -82,9 +82,10 @@ class _ServedSourceFinder:
     ) -> ModuleSpec | None:
         """What the other finders find, its text replaced where another is served; None where they
         find nothing."""
-        for finder in sys.meta_path:
+        place = sys.meta_path.index(self) if self in sys.meta_path else len(sys.meta_path)
+        for finder in sys.meta_path[place + 1 :]:  # two hooks that ask each other never end
             find = getattr(finder, "find_spec", None)
-            if finder is self or find is None:
+            if find is None:
                 continue
             spec: ModuleSpec | None = find(name, path, target)
             if spec is not None:

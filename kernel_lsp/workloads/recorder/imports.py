@@ -41,9 +41,10 @@ class _ImportObserver:
         action = self.waiting.get(name)
         if action is None:
             return None
-        for finder in sys.meta_path:
+        place = sys.meta_path.index(self) if self in sys.meta_path else len(sys.meta_path)
+        for finder in sys.meta_path[place + 1 :]:  # two hooks that ask each other never end
             find = getattr(finder, "find_spec", None)
-            spec = None if finder is self or find is None else find(name, path, target)
+            spec = None if find is None else find(name, path, target)
             if spec is not None:
                 self._tell(name, spec.loader, action)
                 return spec  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
 """What `kernel-lsp record` sees of real programs, and what stays of it however they end."""
 
 import dataclasses
+import importlib
 import json
 import math
 import os
@@ -32,6 +33,7 @@ from kernel_lsp.records import (
     ValueSummary,
     WorkloadOrigin,
 )
+from kernel_lsp.snapshots import sources
 from kernel_lsp.workloads import busy, launches, merging, recording_file, running, workloads_for
 from kernel_lsp.workloads.recorder import imports, reading
 from kernel_lsp.workloads.recorder import launches as launching
@@ -719,6 +721,27 @@ def test_the_import_hook_leaves_modules_as_they_are(
     )
     with pytest.raises(ModuleNotFoundError):
         import hooked_module_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
+
+
+@pytest.mark.parametrize("is_served_first", [True, False])
+def test_a_module_whose_text_is_served_tells_of_its_import_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_served_first: bool
+) -> None:
+    """Either hook may stand before the other; they asked each other without end."""
+    name = f"hooked_and_served_{is_served_first}"
+    file = tmp_path / f"{name}.py"
+    file.write_text("value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    seen = []
+    steps = [
+        lambda: sources.serve({str(file): "value = 2\n"}),
+        lambda: imports.after(name, lambda module: seen.append(module.value)),
+    ]
+    for step in steps if is_served_first else reversed(steps):
+        step()
+    assert importlib.import_module(name).value == 2
+    assert seen == [2]
 
 
 def test_a_kernel_is_judged_as_its_launcher_was_called(launched: tuple) -> None:
