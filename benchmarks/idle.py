@@ -89,7 +89,7 @@ class IdleWatch:
 def busy_percent() -> int | None:
     with contextlib.suppress(
         Exception
-    ):  # no NVML, no number: this one is only told beside the others
+    ):  # no NVML, no number: this one only stands beside the others
         import pynvml
 
         pynvml.nvmlInit()

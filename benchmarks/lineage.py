@@ -133,7 +133,7 @@ def reproduced(first: Interval | None, second: Interval | None) -> bool | None:
 
 
 def row(one: Lineage, fresh: dict[str, Judgement]) -> dict[str, Any]:
-    """What is told of one expert."""
+    """What is printed of one expert."""
     steps = []
     for step in one.steps:
         anew = fresh.get(f"{step.judgement.parent}-{step.judgement.child}")

@@ -219,7 +219,7 @@ class _ProgramOpening:
             size = len(one.capture.graph.operations) if one.capture.graph is not None else None
             return {"operations": size, "proposed": await _first_proposal(one)}
 
-    # --- what is told
+    # --- what is printed
 
     def _share(self, key: str) -> float:
         return self.shares.within(self._names[key])

@@ -8,7 +8,7 @@ child.
 
 A suggestion: a whole first plan for a program of benchmarks/tasks (skills selected, steps named
 with their parameters, stop), from the request to the last word, with the engine's answers between
-the steps left out (they are told apart) and the child warm; of a kernel all questions that its
+the steps left out (they are timed apart) and the child warm; of a kernel all questions that its
 first plan takes. Memory: the child's private memory over a process that has torch alone. Bars:
 p50 of 150 ms on two cores, 300 MB, 60 MB on disk."""
 
@@ -231,7 +231,7 @@ async def of_kernel(
 
 
 async def advised(dialog: Dialog, advice: Sequence[Step], engine: Engine) -> None:
-    """The rule's plan, as the policy is told it before it answers."""
+    """The rule's plan, as the policy reads it before it answers."""
     for step in advice:
         dialog.say(dialog.reply_for(step))
         dialog.saw(await engine.view(dialog.steps))

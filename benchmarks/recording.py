@@ -140,7 +140,7 @@ def _median(values: list[float]) -> Times:
 
 
 def _child(arguments: argparse.Namespace) -> None:
-    """Train a block whenever told to."""
+    """Train a block whenever asked to."""
     import torch
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

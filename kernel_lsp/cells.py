@@ -1,4 +1,4 @@
-"""Findings in a notebook's program, told in its cells."""
+"""Findings in a notebook's program, at the places of its cells."""
 
 from __future__ import annotations
 

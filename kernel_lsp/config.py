@@ -374,7 +374,7 @@ def _project_table(folder: Path | str | None, problems: list[ConfigError]) -> Ma
 
 def _environment_table(environ: Mapping[str, str]) -> dict[str, Any]:
     """Only names of settings: KERNEL_LSP_* also holds switches of our own processes. Where other
-    programs find their language model, ours does too, unless told otherwise."""
+    programs find their language model, ours does too, unless a setting says otherwise."""
     names = {PREFIX + name.upper(): name for name in _FIELDS}
     common = {"endpoint": url} if (url := environ.get(OPENAI_URL, "").strip()) else {}
     return common | {names[key]: value for key, value in environ.items() if key in names}

@@ -106,7 +106,7 @@ class Consents:
         accepted: frozenset[str] = frozenset(),
     ) -> None:
         """Keeps the user's answer for the folder. ``promise``: layers that the answer rests on.
-        ``accepted``: what stays open here, which its user was told. Raises ConfigError when it
+        ``accepted``: what stays open here, which its user has read. Raises ConfigError when it
         could not be stored; it then holds for this session."""
         entry = {
             "answer": answer.value,

@@ -120,7 +120,7 @@ class DiskWatch:
         return []
 
     def stop(self) -> None:
-        """Ends the watch; nothing is told after it."""
+        """Ends the watch; nothing is reported after it."""
         self._stopped = True
         with self._lock:
             if self._timer is not None:

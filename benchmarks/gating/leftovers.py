@@ -1,6 +1,6 @@
 """What a gate leaves behind: processes, scratch folders, device memory.
 
-Processes and folders of this program are told from others' by a folder of our own in which all
+Processes and folders of this program are known from others' by a folder of our own in which all
 scratch folders are made (it stands in every child's environment). Device memory is the driver's
 count of all users: on a device of our own every byte is ours."""
 

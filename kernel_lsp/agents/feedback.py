@@ -1,4 +1,4 @@
-"""What a model is told of its attempts: a verdict as a small JSON object, and as one line.
+"""What a model reads of its attempts: a verdict as a small JSON object, and as one line.
 
 Everything in it was measured or checked by the gate. Of failed trials the smallest is shown,
 because it is the easiest to think about: fewest rows first, then fewest variations, then the
@@ -38,7 +38,7 @@ _BATCH = re.compile(r"batch of (\d+)")
 
 
 def digest(judged: SearchJudgement, threshold: float | None = None) -> Json:
-    """What the next turn is told of a verdict, without empty parts. ``threshold``: the speedup
+    """What the next turn reads of a verdict, without empty parts. ``threshold``: the speedup
     asked for."""
     evaluation = judged.proposal.evaluation
     trials = judged.evidence.trials if judged.evidence else ()

@@ -84,7 +84,7 @@ class KernelPlanner:
     ) -> None:
         """``name``: `Candidate.proposer`. ``capability``: ``sm_90``; None: unknown. ``margin``: of
         ln(gain), to leave the rule's first plan. ``prefer``: parameters that won before count
-        more than the model's. ``tell`` is told why the model was left, when it was."""
+        more than the model's. ``tell`` hears why the model was left, when it was."""
         self._name, self._answer, self._launched, self._make = name, answer, launched, make
         self._rule, self._capability, self._margin, self._prefer = rule, capability, margin, prefer
         self._tell = tell

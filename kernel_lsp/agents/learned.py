@@ -84,7 +84,7 @@ class LearnedPlanner:
     ) -> None:
         """``name``: `Candidate.proposer`. ``margin``: of log-probability, or of ln(gain) where it
         weighs, to leave the rule's first plan. ``weighs``: it has learned to weigh plans.
-        ``prefer``: parameters that won before count more than the model's. ``tell`` is told why
+        ``prefer``: parameters that won before count more than the model's. ``tell`` hears why
         the model was left, when it was."""
         self._situation, self._name, self._answer, self._margin = situation, name, answer, margin
         self._weighs = weighs

@@ -12,7 +12,7 @@ from typing import Any
 from kernel_lsp.records import ReplyProblem
 
 MAX_PROBLEMS = 8
-"""Told of one reply: a next turn mends the first ones."""
+"""Said of one reply: a next turn mends the first ones."""
 MAX_SHOWN = 400
 """Characters of a list of choices in a remedy."""
 MISSING: Any = object()

@@ -2,9 +2,9 @@
 answers each.
 
 Formats and prohibitions follow daVinci-kernel (arXiv 2606.16497), with differences: choosing
-nothing is said to be good, the policy may let the engine apply a skill, and what it is told of its
+nothing is said to be good, the policy may let the engine apply a skill, and what it reads of its
 attempts is within a budget, newest and best first. The words are in wording.py, what fits in
-sizing.py. Inputs are told as shapes: who cannot see how they are made cannot write for their
+sizing.py. Inputs are given as shapes: who cannot see how they are made cannot write for their
 values."""
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def summary(
 
 
 def without_inputs(source: str) -> str:
-    """A program without get_inputs: its inputs are told as shapes."""
+    """A program without get_inputs: its inputs are given as shapes."""
     try:
         found = [n for n in parsing.parse(source).body if getattr(n, "name", None) == "get_inputs"]
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -152,7 +152,7 @@ def _fit_array(value: Any, schema: Json, where: str, note: AddNote) -> Any:
 def _fit_text(value: Any, schema: Json, where: str, note: AddNote) -> Any:
     pattern = schema.get("pattern")
     if (value is MISSING or value is None) and pattern and "{0," in pattern:
-        return ""  # a thought that was not told
+        return ""  # a thought that was not sent
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):

@@ -197,7 +197,7 @@ def faults(made: SkillDraft, instead_of: Sequence[Step] = ()) -> Iterator[str]:
 
 
 def architecture(evaluation: Evaluation) -> str | None:
-    """sm_90 … of the device that judged; None on a CPU, and where it was not told."""
+    """sm_90 … of the device that judged; None on a CPU, and where it is unknown."""
     text = str(evaluation.environment.get("capability") or "")
     return f"sm_{text.replace('.', '')}" if re.fullmatch(r"\d+\.\d+", text) else None
 

@@ -1,4 +1,4 @@
-"""What the three agents are told of their part, and how text of others is quoted to them. Words
+"""What the three agents read of their part, and how text of others is quoted to them. Words
 only.
 
 Quoted text (programs, skills, results) stands in fences that it cannot close, and loses what a

@@ -146,6 +146,6 @@ def _identity(finding: Finding) -> tuple[Any, ...]:
 
 
 def _line_end(lines: Iterator[str]) -> Iterator[str]:
-    """A line without an end is told as ``diff`` and ``git`` do."""
+    """A line without an end is marked as ``diff`` and ``git`` do."""
     for line in lines:
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

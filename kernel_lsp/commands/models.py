@@ -26,7 +26,7 @@ def list_models(as_json: bool = AS_JSON) -> None:
     used = {target: _describe_use(store, target) for target in TARGETS}
     if as_json:
         entries = [_as_json(model) for model in store.models()]
-        name, trouble = used[GRAPH]  # as it was told before there was one for kernels
+        name, trouble = used[GRAPH]  # as it was listed before there was one for kernels
         by_target = {target: {"used": name, "trouble": why} for target, (name, why) in used.items()}
         console.print_json(models=entries, used=name, trouble=trouble, targets=by_target)
         return

@@ -10,7 +10,7 @@ from kernel_lsp.confinement import linux
 
 STRAYS_S = 5.0
 RENAMED_SIGNAL = 128
-"""A death by signal is told as a shell tells it."""
+"""A death by signal is reported as a shell does."""
 
 
 def code(status: int) -> int:

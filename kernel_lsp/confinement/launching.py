@@ -4,7 +4,7 @@
     launcher -> bubblewrap -> the program, where this machine permits bubblewrap namespaces and us
     none
 
-Both ways have the same view and the same filters. What took effect is told through a descriptor
+Both ways have the same view and the same filters. What took effect is written into a descriptor
 before the program begins, and it does not begin when less holds than the order requires. Runs
 nothing of a workspace; standard library only."""
 

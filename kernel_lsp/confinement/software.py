@@ -1,4 +1,4 @@
-"""Where an interpreter's programs and packages lie, told by its files: it is not started.
+"""Where an interpreter's programs and packages lie, read from its files: it is not started.
 
 Its environment and the one that this was made from, lines of .pth files that are folders, and the
 folders of packages that setuptools has installed by a finder. Whatever is read is text of the

@@ -86,7 +86,7 @@ _AND, _LOAD, _EQUAL, _NOT_BELOW, _ANY_BIT, _RETURN = 0x54, 0x20, 0x15, 0x35, 0x4
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _DONE = 0
-"""Not done, although the caller is told that it was: compilers stop where they cannot set a
+"""Not done, although the call succeeds for its caller: compilers stop where they cannot set a
 mode."""
 _SET_MODE_FILTER, _SPEC_ALLOW = 1, 4
 

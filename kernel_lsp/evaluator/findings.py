@@ -57,7 +57,7 @@ class PartialEvaluation:
     environment: dict[str, Any] = field(default_factory=dict)
     profiles: tuple[Profile, ...] = ()
     unsure: str = ""
-    """Why it cannot be told whether the candidate is faster; the first reason."""
+    """Why it is unknown whether the candidate is faster; the first reason."""
 
     def doubt(self, why: str) -> None:
         """Times say too little, for a reason that is none of the candidate's."""

@@ -49,7 +49,7 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
         return _first(one) < _end(other) and _first(other) < _end(one)
     if _first(one) >= _end(other) or _first(other) >= _end(one):
         return False
-    # Interleaved views (two halves of every row) can only be told apart element by element.
+    # Interleaved views (two halves of every row) can only be kept apart element by element.
     count = storage.nbytes() // one.element_size()
     touched = torch.zeros(count, dtype=torch.bool, device=one.device)
     touched.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)

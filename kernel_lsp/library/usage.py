@@ -62,7 +62,7 @@ class UsageStatistics:
         )
 
     def count(self, proposals: Sequence[Proposal], hardware: str) -> None:
-        """What one job has judged; once per judgement, however often it is told."""
+        """What one job has judged; once per judgement, however often it is reported."""
         if rows := _rows(proposals, hardware):
             self._tallies.add((mark, [row]) for mark, row in rows)
 

@@ -3,7 +3,7 @@ cost.
 
 The judge is the quick search's own tournament, so a verdict means the same. Without a language
 model that can be asked, what needs none goes on, and the summary says why. Not covered: how
-anything is decided (search/), what a model is told (agents/)."""
+anything is decided (search/), what a model reads (agents/)."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def task_of(one: Opened, seeds: Sequence[Proposal], arms: BanditArms) -> SearchT
     timed = [p.evaluation for p in seeds if p.evaluation.timings]
     names = [p.evaluation.device_name for p in seeds if p.evaluation.device_name]
     workload = one.prepared.workload
-    if workload.inputs is None:  # shapes are told, how get_inputs makes them is not
+    if workload.inputs is None:  # shapes are given, how get_inputs makes them is not
         workload = replace(workload, inputs=capture.inputs)
     task = SearchTask(
         qualname=one.prepared.target.qualname,

@@ -221,7 +221,7 @@ class Pipeline:
     def _recalled(
         self, prepared: PreparedJob, bench: JobBench, *, model: bool = True
     ) -> Outcome | None:
-        """Proposals alone: what a search has cost was told when it ended."""
+        """Proposals alone: what a search has cost was reported when it ended."""
         outcome = self.cache.get(self._key(prepared, bench, model=model))
         return replace(outcome, search=None) if outcome else None
 
@@ -400,7 +400,7 @@ async def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
 
 
 def offered_by(one: Opened) -> Offered:
-    """What proposers could choose from, as a language model alone is told it (deep.task_of)."""
+    """What proposers could choose from, as a language model alone reads it (deep.task_of)."""
     sites = [site for site in one.sites if all(proof.holds for proof in site.proofs)]
     return Offered(
         fingerprint=one.prepared.target.fingerprint,

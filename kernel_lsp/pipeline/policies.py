@@ -137,7 +137,7 @@ class Policies:
         await asyncio.gather(*(runtime.close() for runtime in runtimes))
 
     async def _warm(self, model: StoredPolicy, bench: JobBench, gate: Gate) -> None:
-        with contextlib.suppress(KernelLspError):  # the planner asks again, and is told why
+        with contextlib.suppress(KernelLspError):  # the planner asks again, and hears why
             async with gate.forks() as start:
                 await self._served(model, bench).warm(start)
 

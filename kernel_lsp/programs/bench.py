@@ -139,7 +139,7 @@ class ProgramBench:
         self.draws = False
         """It draws random numbers in its step."""
         self.tokens: float | None = None
-        """That a step takes; None: it is no language model's, or they cannot be told."""
+        """That a step takes; None: it is no language model's, or they are unknown."""
         self._modules = frozenset(
             (str(way["module"]), str(way["class"]))
             for way in recorded.ways

@@ -81,7 +81,7 @@ class ProgramOutcome:
     clock: Clock | None = None
     """What a step is; None: none was found."""
     tokens: float | None = None
-    """That a step takes, of a language model; None: they cannot be told."""
+    """That a step takes, of a language model; None: they are unknown."""
     measured: MeasuredWays | None = None
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     """By name of the variant."""

@@ -2,7 +2,7 @@
 profiled step).
 
 A target's share holds what its calls compute forward and what follows from them in the backward
-pass, with all that they call. Ranges are told by recorder/profiling.py."""
+pass, with all that they call. Ranges come from recorder/profiling.py."""
 
 from __future__ import annotations
 

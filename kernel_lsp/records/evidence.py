@@ -95,7 +95,7 @@ class EnvironmentFact:
     before: str
     now: str
     same: bool | None = None
-    """None: told, but the verdict does not depend on it."""
+    """None: written down, but the verdict does not depend on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

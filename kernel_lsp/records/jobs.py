@@ -63,7 +63,7 @@ class Offered:
     skills: tuple[str, ...] = ()
     """Names of the recalled ones, best first."""
     words: tuple[str, ...] = ()
-    """Of its operations: what limits it is told by them."""
+    """Of its operations: what limits it follows from them."""
     inputs: tuple[ArgSpec, ...] = ()
     """What entered, as captured."""
     read_bytes: int | None = None

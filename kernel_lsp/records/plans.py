@@ -1,4 +1,4 @@
-"""How far a search may go, what it has cost and why it ended: asked for in a `Job`, told in an
+"""How far a search may go, what it has cost and why it ended: asked for in a `Job`, reported in an
 `Outcome`."""
 
 from __future__ import annotations

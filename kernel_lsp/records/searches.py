@@ -96,7 +96,7 @@ class Attempt:
     complete: bool = False
     """Judged in full."""
     feedback: Json = field(default_factory=dict)
-    """What a next turn is told (agents/feedback.py); small enough to keep."""
+    """What a next turn reads (agents/feedback.py); small enough to keep."""
     fitness: float | None = None
     """Lower bound of the speedup over the best baseline that took part; None unless right and
     timed."""

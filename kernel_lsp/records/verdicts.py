@@ -191,7 +191,7 @@ class Evaluation:
 
     @property
     def baseline(self) -> str | None:
-        """The provider that a claim is told against: how the target runs now. None: nothing was
+        """The provider that a claim is made against: how the target runs now. None: nothing was
         timed."""
         known = [self.runs_as, EAGER, *self.speedups]
         return next((name for name in known if name in self.speedups), None)

@@ -139,7 +139,7 @@ class Graph:
         self.device = device
         """``cuda`` or ``cpu``: where the target will run. Values are always fake and on the CPU."""
         self.hardware = devices.describe(device)
-        """By which costs are estimated; the engine sets what it was told of the GPU."""
+        """By which costs are estimated; the engine sets what it was given of the GPU."""
         self.origin = origin
         self.output_spec = output_spec
         """pytree spec of the return value."""

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 IS_ENABLED = torch.is_grad_enabled
-"""Torch's own, whatever the program is told meanwhile (answers.py)."""
+"""Torch's own, whatever answers the program gets meanwhile (answers.py)."""
 SWITCHES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
 SWITCHING_FILES = ("/torch/utils/checkpoint.py", "/torch/nn/")
 """Files of torch's that switch gradients on behalf of a program."""

@@ -23,7 +23,7 @@ from kernel_lsp.search.fitness import EAGER, fitness
 from kernel_lsp.search.ledger import MemoryArchive
 
 Digest = Callable[[SearchJudgement], Json]
-"""What a next turn is told of a verdict."""
+"""What a next turn reads of a verdict."""
 
 
 def begin_attempt(proposer: str, context: Context, draft: ProposedDraft) -> Attempt:

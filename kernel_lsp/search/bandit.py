@@ -70,7 +70,7 @@ class BanditArms:
         return sorted(skills, key=lambda name: -worth[name])  # stable: of equals the caller's order
 
     def learn(self, attempt: Attempt, bottleneck: Bottleneck, device: str) -> None:
-        """Counts the attempt for its skills, once per judgement, however often it is told."""
+        """Counts the attempt for its skills, once per judgement, however often it is reported."""
         proposal = attempt.proposal
         if proposal is None or _is_unknown(attempt, proposal.evaluation.status):
             return

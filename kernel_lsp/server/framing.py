@@ -47,7 +47,7 @@ def frames(read: Callable[[int], bytes]) -> Iterator[Any]:
     more."""
     buffer = bytearray()
     lost = False
-    """Between a damaged place and the next message: it is told once."""
+    """Between a damaged place and the next message: it is reported once."""
     while True:
         found = _HEADER_END.search(buffer)
         if found is None:

@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     try:
         serve(arguments.tcp, log_level=arguments.log_level, log_file=arguments.log_file)
-    except OSError as error:  # of the start: what comes later is told to the client
+    except OSError as error:  # of the start: what comes later is said to the client
         parser.error(plain(str(error)))
 
 

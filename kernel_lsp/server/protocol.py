@@ -306,7 +306,7 @@ class Protocol(LanguageServerProtocol):
 
     @lsp_method(types.SHUTDOWN)
     def lsp_shutdown(self, *arguments: Any) -> Generator[Any, Any, None]:
-        """What is still worked on is cancelled, and its client is told so."""
+        """What is still worked on is cancelled, and its client gets an answer that says so."""
         yield self.fm.features[types.SHUTDOWN], arguments, None
         for msg_id, future in list(self._request_futures.items()):
             if msg_id != self._goodbye_id and not future.done():

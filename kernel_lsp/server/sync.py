@@ -153,7 +153,7 @@ def _on_watched(ls: KernelServer, params: types.DidChangeWatchedFilesParams) -> 
 
 
 def on_disk(ls: KernelServer, paths: frozenset[Path]) -> None:
-    """git checkout, a formatter: told by the client or seen by our own watch."""
+    """git checkout, a formatter: reported by the client or seen by our own watch."""
     if any(path.name == "pyproject.toml" for path in paths):
         ls.reconfigure_all()
     if any(path.suffix == ".toml" and ".kernel-lsp" in path.parts for path in paths):

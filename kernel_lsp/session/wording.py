@@ -13,7 +13,7 @@ from kernel_lsp.records import Break, Finding, Progress, Proposal, Span, Target
 from kernel_lsp.workloads import RECORD_A_RUN
 
 MIN_SHOWN_SHARE = 0.005
-"""Of the shares that are told in numbers."""
+"""Of the shares that are written in numbers."""
 NO_WORKLOAD = "KL000"
 """Rule id of the hint that a target cannot be measured because nobody said what it is called
 with."""

@@ -80,7 +80,7 @@ def launching(
 
 def busy(folder: str) -> dict[str, BusyShare]:
     """``path::qualname`` -> its part of the recorded runs, the largest where several know it.
-    Never raises: what cannot be read is told where workloads are asked for."""
+    Never raises: what cannot be read is said where workloads are asked for."""
     found: dict[str, BusyShare] = {}
     for path in files(folder):
         try:

@@ -166,7 +166,7 @@ def _run(
     about: dict[str, Any],
     to_stderr: bool,
 ) -> int:
-    """``about``: what the recorder is told besides its places."""
+    """``about``: what the recorder is given besides its places."""
     settings = json.dumps({"root": str(root), "spool": str(folder), **about})
     path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "KERNEL_LSP_RECORDING": settings}

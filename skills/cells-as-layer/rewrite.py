@@ -16,7 +16,7 @@ SAVED = 0.6
 1.1, RNN 1.6 to 0.8; of 64 rows, where the products take most of it, LSTM 106 to 52, GRU and RNN a
 tenth less."""
 EXACT_ON_GPU = (torch.float64, torch.bfloat16, torch.float16)
-"""cuDNN multiplies float32 in TF32 unless told otherwise, the products of cells do not: 1e-3
+"""cuDNN multiplies float32 in TF32 unless a flag forbids it, the products of cells do not: 1e-3
 beside 5e-7."""
 handles_loops = True
 parameters: dict[str, list[Any]] = {}

@@ -130,7 +130,7 @@ class ModelServer:
 
     def stop_now(self, why: str) -> None:
         """Ends the server and everything that it started, and waits until they are gone; ``why`` is
-        what a request that comes later is told."""
+        the error that a later request gets."""
         if self.alive and not self._why:
             self._why = why
         if self._timer is not None:

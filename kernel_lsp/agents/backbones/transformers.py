@@ -186,7 +186,7 @@ class Transformers:
         limit_s: float,
         on_text: OnText | None = None,
     ) -> Json:
-        """Raises BackboneError. Cancelled or too late, the child is told to leave it."""
+        """Raises BackboneError. Cancelled or too late, the child is asked to leave it."""
         number = next(self._numbers)
         asked = PendingReply(asyncio.get_running_loop().create_future(), on_text)
         conversation.waiting[number] = asked

@@ -154,7 +154,7 @@ class Dialog:
         learned."""
         self.offers[start:] = [()] * (len(self.words) - start)
 
-    # --- what is told in between -----------------------------------------------------------
+    # --- what is said in between -----------------------------------------------------------
 
     def saw(self, viewed: Viewed) -> None:
         """The program after the step that was named last. A wrapper ends the turn."""
@@ -233,7 +233,8 @@ class Dialog:
         return [*said, PERIOD]
 
     def reply_selecting(self, skills: Iterable[str]) -> list[str]:
-        """How the model would select these; those that are not told are left out, three at most."""
+        """How the model would select these, three at most; those that it does not read are left
+        out."""
         numbers = sorted(
             self._numbering.skills[name] for name in set(skills) if name in self._numbering.skills
         )

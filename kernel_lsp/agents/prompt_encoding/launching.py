@@ -5,10 +5,10 @@ one word.
     said = await runtime.reply(question)              one of 33 words, each with its probability
     value_model.expected_gain(words, logprobs)  ln of it over the kernel as it is
 
-Told are what it is handed, what it does in which loops, and of both states what decides the time:
-blocks, elements a thread, programs, warps, stages. Names are the author's own, so constants are
-numbered. The words are those of a dialog (vocabulary.py). Not covered: which steps there are;
-measuring."""
+The question says what the kernel is handed, what it does in which loops, and of both states what
+decides the time: blocks, elements a thread, programs, warps, stages. Names are the author's own,
+so constants are numbered. The words are those of a dialog (vocabulary.py). Not covered: which
+steps there are; measuring."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOLD_AS = {
     "max_contiguous": "length",
     "clamp": "clamp",
 }
-"""Names of the language that have another one in the vocabulary; what it has is told by its own
+"""Names of the language that have another one in the vocabulary; what it has is said by its own
 name."""
 SILENT = frozenset({"program_id", "arange", "cdiv", "range", "to", "static_range"})
 """They are everywhere, or say what the numbers say better."""

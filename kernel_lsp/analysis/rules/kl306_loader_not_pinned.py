@@ -19,7 +19,7 @@ def _check(script: Script) -> Iterator[Hit]:
     ):
         return
     for loader in training_loaders(script):
-        # Without workers a missing pin_memory is told by KL305.
+        # Without workers a missing pin_memory is KL305's finding.
         if not loader.is_open and not is_off(loader.workers) and is_off(loader.pinned):
             yield hit(
                 loader.call.func,

@@ -83,7 +83,7 @@ def is_off(value: ast.expr | None) -> bool:
 
 
 def all_pinned(script: Script) -> bool:
-    """Every loader of the file pins, told at the call or in a dictionary of arguments."""
+    """Every loader of the file pins, said at the call or in a dictionary of arguments."""
     by_dict = _PINNED_BY_DICT.search(script.file.text) is not None
     found = list(_loaders(script))
     return bool(found) and all(

@@ -249,7 +249,7 @@ def _accept_arguments(
     label = inputs + crashes.ASKED
     try:
         ran = reference.run({**trial, "arguments": arguments, "label": label}, noise_seed=1)
-        reference.device.synchronize()  # what a kernel did wrong is told now
+        reference.device.synchronize()  # what a kernel did wrong is raised now
     except Exception as error:  # whatever it raises, it does not accept them
         if reference.device.is_lost():
             crashes.end(error, label)

@@ -50,7 +50,7 @@ class UnfitInterpreter(Exception):
 
 
 class Forked:
-    """A process that a zygote has forked for us: killed through its pidfd, told dead by the
+    """A process that a zygote has forked for us: killed through its pidfd, reported dead by the
     zygote."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How far two outputs are apart, told quickly: it chooses what the judge looks at, and decides
+"""How far two outputs are apart, seen quickly: it chooses what the judge looks at, and decides
 nothing.
 
 Bound before a candidate is loaded, like clock and random numbers (timing.py).

@@ -26,7 +26,7 @@ from kernel_lsp.evaluator.tensors import TensorOutbox
 
 CALLS, WARM_UPS = 3, 3
 MAX_ROWS = 20
-"""Kernels that are told by name, those that take longest."""
+"""Kernels that are listed by name, those that take longest."""
 MAX_NAME = 120
 _profile, _Activity = torch.profiler.profile, torch.profiler.ProfilerActivity
 

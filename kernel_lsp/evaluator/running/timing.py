@@ -121,7 +121,7 @@ class InterleavedRounds:
         ``header``: see `compiling.common_header`.
 
         It works when it does at other addresses too, which every timed call has: what fails there
-        fails before a candidate is here, and is not told of the candidate."""
+        fails before a candidate is here, and is not blamed on the candidate."""
         if seconds <= 0:
             self.notes.append("torch.compile was not asked for")
             return

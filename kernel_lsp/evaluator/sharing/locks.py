@@ -46,7 +46,7 @@ class LockFiles:
         """Folder for the memory that jobs have claimed (memory_claims.py)."""
 
     def holder(self) -> int | None:
-        """Process that has the device now; None when nobody has, or who cannot be told."""
+        """Process that has the device now; None when nobody has, or who is unknown."""
         found = self._signature()
         return found and found[0]
 

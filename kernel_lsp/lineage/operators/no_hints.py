@@ -1,4 +1,4 @@
-"""Offsets without what the compiler was told of them."""
+"""Offsets without what the compiler was promised of them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 call.
 
 A capture runs on fake CPU tensors, without gradients, while torch traces. A program that asks for
-devices, gradients, autocast or tracing would be told of the capture instead of its own run.
+devices, gradients, autocast or tracing would hear of the capture instead of its own run.
 Answers that a later call may get otherwise become conditions of the guard
 (`Answers.requirements`); what cannot be answered is refused. Only the program's own code and the
 libraries it uses are answered so: torch's questions keep torch's answers."""

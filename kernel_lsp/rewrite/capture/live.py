@@ -142,7 +142,7 @@ def open_with_memory(program: Program, seed: int = SEED) -> tuple[Any, Arguments
 
 
 def fake_tensors(live: Live, mode: Any) -> list[Any]:
-    """The values as fake tensors. Raises CaptureError for one that cannot be told."""
+    """The values as fake tensors. Raises CaptureError for one that has none."""
     found = []
     for value in live.values:
         for leaf in pytree.tree_leaves(value):

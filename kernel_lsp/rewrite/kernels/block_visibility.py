@@ -73,7 +73,7 @@ def _revealing_accesses(cut: _Cut, writes: list[ast.Call]) -> Iterator[ast.Call]
 
 
 class _Cut:
-    """Where the number of a block is told: what is multiplied by its length."""
+    """Where the number of a block shows: what is multiplied by its length."""
 
     def __init__(self, function: FunctionNode, block: str) -> None:
         self.function, self.block = function, block

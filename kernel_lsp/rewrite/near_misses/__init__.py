@@ -1,4 +1,4 @@
-"""Why skills decline: collected where they match, told where nothing can be offered."""
+"""Why skills decline: collected where they match, shown where nothing can be offered."""
 
 from __future__ import annotations
 

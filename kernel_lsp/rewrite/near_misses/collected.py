@@ -1,6 +1,6 @@
 """From skills that decline to a few near misses, those that take most of the target's time first.
 
-`MatchObserver` is told what the engine passes over, and why; a skill's own ``misses`` say what its
+`MatchObserver` hears what the engine passes over, and why; a skill's own ``misses`` say what its
 matcher left. Where neither speaks of an operation that takes time, its roof does, or the fact that
 no skill has a kernel for it. Shares are estimates (roof.py). Not covered: what a candidate was
 refused for (agents/feedback.py)."""

@@ -45,7 +45,7 @@ class _ModuleObserver:
         self.sites: dict[type, CallSite | None] = {}
         """None: of no interest."""
         self.made = _ByIdentity()
-        """Module -> specs of its constructor's arguments, None where one cannot be told."""
+        """Module -> specs of its constructor's arguments, None where one is unknown."""
         self.last_made: dict[type, list[Any]] = {}
         """What is taken for copies, where all that was constructed was alike."""
         self.coming = threading.local()

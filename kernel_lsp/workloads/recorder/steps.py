@@ -326,7 +326,7 @@ class StepObserver:
                 _count(owner, fast if fast == begin else f"_{fast}", counts, 0)
                 _count(owner, original, counts, 1)
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- what is written down ----------------------------------------------------------------------
 
     def write(self) -> None:
         """Once, by the process that has found the root and ended steps."""

@@ -1,4 +1,4 @@
-"""How many tokens of a language model a step takes, where that can be told.
+"""How many tokens of a language model a step takes, where that is known.
 
 It can where the outermost module is given whole numbers of shape (batch, length), and returns
 scores of shape (batch, length or 1, vocabulary). In a decoding loop without a cache the input grows

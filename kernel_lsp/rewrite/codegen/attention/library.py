@@ -229,7 +229,7 @@ def _casts(node: fx.Node, seen: fx.Node) -> bool:
 
 
 def _hides_later(item: Attention, node: fx.Node) -> bool:
-    """The last step, and with a triangle: what it fills is told by ``end``."""
+    """The last step, and with a triangle: what it fills is said by ``end``."""
     last = all(
         op_name(other) in CASTS
         for other in chain.real(item.chain)[chain.real(item.chain).index(node) + 1 :]

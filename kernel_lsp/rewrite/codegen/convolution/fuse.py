@@ -160,7 +160,7 @@ def block_k(facts: Conv) -> int:
 
 
 def precisions(facts: Conv) -> list[str]:
-    """cuDNN uses TF32 for float32 in eager mode unless told otherwise (the guard asks). With few
+    """cuDNN uses TF32 for float32 in eager mode unless a flag forbids it (the guard asks). With few
     channels it may have exact kernels only (measured: 3 to 24 channels, not 3 to 64), so there
     three TF32 products may have to stand for an exact one; where the sum is one block they cost
     next to nothing."""

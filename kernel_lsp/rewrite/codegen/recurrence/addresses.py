@@ -106,7 +106,7 @@ class TensorAddresses:
         return f"{name}[{':, ' * dim}{start}:]" if start else name
 
     def more_sizes(self) -> list[str]:
-        """What else the kernel is told: elements that lie together, and slices of tensors read in
+        """What else the kernel is given: elements that lie together, and slices of tensors read in
         part."""
         parts = [path.size for path in self.all() if path.size not in ("", "n_steps")]
         return [*(name for dim, name in self.inner.items() if dim), *parts]

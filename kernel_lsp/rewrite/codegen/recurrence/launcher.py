@@ -98,7 +98,7 @@ class Launcher:
         return [self.paths.arguments[operand] for operand in self.region.operands if operand.axes]
 
     def _size_lines(self, sizes: list[str]) -> list[str]:
-        """Sizes are told in terms of one step's operands: a slice is ``x[0]`` here."""
+        """Sizes in terms of one step's operands: a slice is ``x[0]`` here."""
         spelled = {
             self.paths.old[operand]: self._slice(operand) if operand in self.found.walks else name
             for operand, name in self.paths.arguments.items()
