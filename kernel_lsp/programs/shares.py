@@ -90,7 +90,7 @@ class Shares:
         return self._share(row.gainable_us for row in self.rows if name in row.ranges)
 
     def of_kind(self, kind: str) -> float:
-        """The share of the step, 0 to 1, that targets of this kind take."""
+        """The share of the step, 0 to 1, of one kind: forward, backward, optimizer or other."""
         return self._share(row.us for row in self.rows if row.kind == kind)
 
     @property

@@ -96,6 +96,50 @@ def test_at_most_a_fifth_of_the_rounds_is_dropped_the_worst_first() -> None:
     assert stats.kept_rounds({"eager": times}) == [0, 1, 2, 3, 4, 5, 6, 9]
 
 
+def test_the_worst_rounds_are_measured_by_the_spread_of_their_own_provider() -> None:
+    steady = [1.2, 1.3, *[1.0] * 8]  # 40 and 60 times MIN_MAD above the median
+    noisy = [11.0, 9.0, 20.0, 9.0, 11.0, 9.0, 11.0, 9.0, 11.0, 9.0]  # 10 times its own deviation
+    assert stats.kept_rounds({"eager": steady, "candidate": noisy}) == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_round_is_as_bad_as_its_worst_provider() -> None:
+    one = [1.04, 1.1, 1.15, *[1.0] * 7]  # 8, 20 and 30 times MIN_MAD above the median
+    other = [1.2, *[1.0] * 9]  # 40 times
+    assert stats.kept_rounds({"eager": one, "candidate": other}) == [1, 3, 4, 5, 6, 7, 8, 9]
+    assert stats.kept_rounds({"eager": other, "candidate": one}) == [1, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_round_counts_up_to_five_deviations_above_the_median() -> None:
+    spread = [10.0, 10.0, 10.0, 9.0, 11.0, 9.0, 11.0, 9.0, 11.0]  # the deviation is 1
+    assert stats.kept_rounds({"eager": [*spread, 15.0]}) == list(range(10))
+    assert stats.kept_rounds({"eager": [*spread, 15.1]}) == list(range(9))
+
+
+def test_warm_up_is_over_at_the_very_spread_and_after_twice_the_window() -> None:
+    assert stats.is_settled([2.0, 2.0, 2.0, 3.0, 3.0, 3.0], spread=0.5)
+    assert not stats.is_settled([2.0, 2.0, 2.0, 3.1, 3.1, 3.1], spread=0.5)
+    assert stats.is_settled([3.0, 3.0, 3.0, 2.0, 2.0, 2.0], spread=0.5)
+    assert not stats.is_settled([2.0] * 5) and stats.is_settled([2.0] * 2, window=1)
+
+
+def test_an_interval_has_a_width_and_is_scaled_by_all_its_ends() -> None:
+    interval = stats.scale_interval(stats.paired_speedup([1.0, 2.0, 4.0], [1.0] * 3, 0.95), 3.0)
+    assert (interval.low, interval.mid, interval.high) == pytest.approx((3.0, 6.0, 12.0))
+    assert interval.confidence == 0.95 and stats.width(interval) == pytest.approx(3.0)
+
+
+def test_the_bounds_of_a_median_are_values_at_the_bootstrapped_ranks() -> None:
+    assert stats.median_bounds([5.0, 3.0, 1.0, 4.0, 2.0], 0.5) == (2.0, 4.0)
+    assert stats.median_bounds([7.0]) == (7.0, 7.0)
+    with pytest.raises(ValueError, match="at least one"):
+        stats.median_bounds([])
+
+
+def test_tails_that_are_sure_are_one() -> None:
+    assert stats.binomial_tail(4, 1.0, 3) == 1.0 and stats.binomial_tail(4, 0.3, 0) == 1.0
+    assert stats.binomial_tail(2, 0.5, 1) == pytest.approx(0.75)
+
+
 # --- a program against itself on machines of every temper -----------------------------------
 
 Noise = Callable[[random.Random, int, int], float]
