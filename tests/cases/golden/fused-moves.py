@@ -17,7 +17,8 @@ def _moved_pad_sub_mul_add_kernel(
     n_blocks: tl.constexpr = (2048 + BLOCK_COLS - 1) // BLOCK_COLS
     rows = pid // n_blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
     cols = pid % n_blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)[None, :]
-    row_mask, col_mask = rows < n_rows, cols < 2048
+    col_mask = cols < 2048
+    row_mask = rows < n_rows
     mask = row_mask & col_mask  # the last tiles reach past the end
     x = tl.load(x_ptr + rows * 2048 + cols, mask=mask).to(tl.float32)
     at = rows % 1024
@@ -38,10 +39,10 @@ def moved_pad_sub_mul_add(x):
     x = x.contiguous()
     out = torch.empty((x.shape[0], 1024, 2048), dtype=torch.bfloat16, device=x.device)
     n_rows = out.numel() // 2048
-    n_tiles = ((n_rows + 1) // 2) * 2
-    if n_tiles > 0:  # a grid of zero programs cannot be launched
+    n_programs = ((n_rows + 1) // 2) * 2
+    if n_programs > 0:  # a grid of zero programs cannot be launched
         wide = max(x.numel(), n_rows * 2048) >= 2**31
-        _moved_pad_sub_mul_add_kernel[(n_tiles,)](
+        _moved_pad_sub_mul_add_kernel[(n_programs,)](
             x, out, n_rows, BLOCK_ROWS=2, BLOCK_COLS=1024, WIDE=wide, num_warps=4,
         )
     return out

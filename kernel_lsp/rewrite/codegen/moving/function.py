@@ -10,8 +10,8 @@ from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.nodes import op_name
+from kernel_lsp.rewrite.codegen.moving.jobs import PlannedKernel
 from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan
-from kernel_lsp.rewrite.codegen.moving.source import PlannedKernel
 
 
 def eager_text(planned: MovedPlan, name: str) -> str:
@@ -84,12 +84,15 @@ def sums_text(planned: MovedPlan, name: str) -> str:
         f'    """{planned.doc}"""',
     ]
     taken = UniqueNames(lowered.names)
-    for node, kernel in zip(lowered.totals, planned.forward, strict=True):
-        names[node] = taken.fresh(f"{op_name(node)}_of_all")
-        lines.append(f"    {names[node]} = {kernel.job.name}({', '.join(_given(kernel))})")
+    nodes = iter(lowered.totals)
+    for kernel in planned.forward:
+        own = [next(nodes) for _ in kernel.job.totals]
+        names |= {node: taken.fresh(f"{op_name(node)}_of_all") for node in own}
+        made = ", ".join(names[node] for node in own)
+        lines.append(f"    {made} = {kernel.job.name}({', '.join(_given(kernel))})")
     behind = [node for node in region.nodes if node not in names and _is_number(node)]
-    made, last = backward.statements(behind, names)
-    return "\n".join([*lines, *made, f"    return {last or names[region.out]}", ""])
+    rest, last = backward.statements(behind, names)
+    return "\n".join([*lines, *rest, f"    return {last or names[region.out]}", ""])
 
 
 def _is_number(node: fx.Node) -> bool:

@@ -19,12 +19,12 @@ from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import launching, source
 from kernel_lsp.rewrite.codegen.core.ir import Value, topological
 from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
-from kernel_lsp.rewrite.codegen.moving import function, operations
+from kernel_lsp.rewrite.codegen.moving import function, jobs, operations
 from kernel_lsp.rewrite.codegen.moving import source as moving
 from kernel_lsp.rewrite.codegen.moving.cost import eager_seconds
+from kernel_lsp.rewrite.codegen.moving.jobs import PlannedKernel
 from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan, plan
 from kernel_lsp.rewrite.codegen.moving.region import MovedRegion, moves_much, region_of
-from kernel_lsp.rewrite.codegen.moving.source import PlannedKernel
 from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.codegen.regions.lower import is_identity
 from kernel_lsp.rewrite.codegen.rotary import fuse as rotary
@@ -85,10 +85,12 @@ def _benefit(graph: Graph, planned: MovedPlan) -> float:
     kernels = (*planned.forward, *planned.backward, *planned.last)
     ours_s = sum(_seconds(graph, kernel, nodes) for kernel in kernels)
     eager_s = eager_seconds(graph, region.own, region.nodes, bool(planned.wanted))
-    launches = len(kernels) + len(planned.lowered.totals)  # partial sums are added up
-    for _ in planned.sums:
+    launches = len(kernels)
+    launches += sum(bool(kernel.job.totals) for kernel in kernels)  # partial sums are added up
+    for one in planned.sums:
         launches += 1
-        ours_s += cost.bytes_of(region.out) / speed.bytes_per_s + speed.overhead_s
+        stored = 0 if one.kept else cost.bytes_of(region.out)
+        ours_s += stored / speed.bytes_per_s + speed.overhead_s
     if planned.wanted:
         ours_s = max(ours_s, cost.host_seconds(launches))
     ours_s = cost.launched_seconds(graph, ours_s - launches * speed.overhead_s, launches)
@@ -104,8 +106,7 @@ def _benefit(graph: Graph, planned: MovedPlan) -> float:
 def _seconds(graph: Graph, kernel: PlannedKernel, nodes: dict[str, fx.Node]) -> float:
     """By bytes: what is read of a tensor is at most all of it."""
     size = torch.Size(kernel.job.shape).numel()
-    written = () if kernel.job.total else kernel.job.outputs
-    moved_bytes = sum(size * source.itemsize(output.dtype) for output in written)
+    moved_bytes = sum(size * source.itemsize(output.dtype) for output in kernel.job.stored)
     for tensor in kernel.read:
         reads = sum(load.tensor is tensor for load in kernel.loads)
         whole = torch.Size(tensor.shape).numel()
@@ -117,9 +118,9 @@ def _seconds(graph: Graph, kernel: PlannedKernel, nodes: dict[str, fx.Node]) -> 
 
 
 def parameters(planned: MovedPlan) -> dict[str, list[Any]]:
-    found = moving.parameters(planned.forward[0])
+    found = jobs.parameters(planned.forward[0])
     if planned.backward:
-        own = moving.parameters(planned.backward[0])
+        own = jobs.parameters(planned.backward[0])
         found |= {f"{BACKWARD}{name}": choices for name, choices in own.items()}
     return found
 
@@ -215,7 +216,7 @@ def generate(
     }
     kernels = (*planned.forward, *planned.backward, *planned.last)
     for index, kernel in enumerate(kernels):
-        first = {key: choices[0] for key, choices in moving.parameters(kernel).items()}
+        first = {key: choices[0] for key, choices in jobs.parameters(kernel).items()}
         chosen = {0: choice, len(planned.forward): own}.get(index, {})
         parts += moving.texts(kernel, {**first, **chosen})
     if planned.lowered.totals:

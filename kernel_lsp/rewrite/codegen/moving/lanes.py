@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.codegen.core import affine
-from kernel_lsp.rewrite.codegen.core.affine import IndexSum
+from kernel_lsp.rewrite.codegen.core.affine import IndexSum, IndexTerm
 from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Position
 from kernel_lsp.rewrite.codegen.moving.evaluate import MovedRead
 
@@ -118,6 +118,25 @@ def _single(load: MovedRead, last: int) -> float:
     if any(last in affine.dims_of(inner) for inner in nested):
         return UNEVEN * min(max(step, 1), FAR)
     return min(step, FAR) if step else 0.25
+
+
+def is_uneven(index: IndexSum, last: int) -> bool:
+    """Neighbors along that dimension are neighbors in memory, but from odd places or backwards."""
+    step = _step(index, last)
+    if any(_wraps(item, last) for item, _ in index.terms):
+        return True
+    others = [factor for item, factor in index.terms if item.of != last]
+    return step == -1 or (step == 1 and any(f % 2 for f in (*others, index.constant)))
+
+
+def _wraps(item: IndexTerm, last: int) -> bool:
+    """A remainder of what is below twice the divisor: a choice of two places."""
+    return (
+        item.kind == "mod"
+        and isinstance(item.of, IndexSum)
+        and item.of.range[1] < 2 * item.by
+        and last in affine.dims_of(item.of)
+    )
 
 
 def _step(index: IndexSum, dim: int) -> int:

@@ -6,6 +6,7 @@ in other orders share one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,13 +28,18 @@ from kernel_lsp.rewrite.codegen.core.moves import (
 )
 from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
+from kernel_lsp.rewrite.codegen.moving import jobs as moving
 from kernel_lsp.rewrite.codegen.moving import operations
-from kernel_lsp.rewrite.codegen.moving import source as moving
 from kernel_lsp.rewrite.codegen.moving.evaluate import MAX_COPIES, MovedTensor
+from kernel_lsp.rewrite.codegen.moving.jobs import MovedJob, MovedOutput, PlannedKernel
 from kernel_lsp.rewrite.codegen.moving.region import MovedRegion, is_total
-from kernel_lsp.rewrite.codegen.moving.source import MovedJob, MovedOutput, PlannedKernel
 from kernel_lsp.rewrite.codegen.pointwise.operations import value_of
 from kernel_lsp.rewrite.graph import Graph
+
+MAX_TILE = 1.25
+"""Elements of a tile over those of a sum that shares it with others."""
+MIN_SUMMED = 32
+"""Columns whose sums over rows a kernel makes itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,9 +139,15 @@ class Summed:
     """Of the sum."""
     gather: Gather
     dtype: str
+    kept: DimSizes = ()
+    """What is left where the kernel sums rows, of which a few are left to add up; else empty."""
 
     @property
     def statement(self) -> str:
+        if self.kept:
+            shape = f".view({self.gather.target})" if len(self.gather.target) > 1 else ""
+            cast = f".to(torch.{self.dtype})" if self.dtype != "float32" else ""
+            return f"{self.name} = {self.stored}.sum(0){cast}{shape}"
         source, target = self.gather.source, self.gather.target
         lead = len(source) - len(target)
         kept = [d for d in range(lead, len(source)) if target[d - lead] != source[d]]
@@ -215,19 +227,35 @@ def plan(
 
 
 def _totals(lowered: LoweredMoves, name: str, doc: str) -> list[MovedJob]:
-    jobs = list[MovedJob]()
+    """One job where a tile has nearly all elements of each sum, else one for each."""
+    outputs = list[MovedOutput]()
     for index, (node, value) in enumerate(lowered.totals.items()):
-        dtype = dtype_name(node.meta["val"].dtype)
-        job = MovedJob(
-            name=f"{name}_{op_name(node)}" + (f"_{index + 1}" if index else ""),
-            doc=doc,
+        output = MovedOutput(
+            name=f"total_{index + 1}",
+            value=value,
+            dtype=dtype_name(node.meta["val"].dtype),
             shape=shape_of(node.args[0]),
-            outputs=(MovedOutput(name="partial", value=value, dtype=dtype),),
-            tensors=lowered.tensors,
             total=op_name(node),
         )
-        jobs.append(job)
-    return jobs
+        outputs.append(output)
+    groups = [outputs] if _share_tiles(outputs) else [[output] for output in outputs]
+    return [
+        MovedJob(
+            name=f"{name}_{group[0].total}" + (f"_{index + 1}" if index else ""),
+            doc=doc,
+            shape=tuple(map(max, zip(*(output.shape for output in group), strict=True))),
+            outputs=tuple(group),
+            tensors=lowered.tensors,
+        )
+        for index, group in enumerate(groups)
+    ]
+
+
+def _share_tiles(outputs: Sequence[MovedOutput]) -> bool:
+    if len({(len(output.shape), output.dtype) for output in outputs}) > 1:
+        return False
+    whole = math.prod(map(max, zip(*(output.shape for output in outputs), strict=True)))
+    return all(math.prod(output.shape) * MAX_TILE >= whole for output in outputs)
 
 
 def _wanted(graph: Graph, lowered: LoweredMoves) -> tuple[Operand, ...]:
@@ -255,15 +283,36 @@ def _backward(
     except derive.Underivable as error:
         raise Unsupported(str(error)) from error
     handed = [o.name for o, v in found.items() if v.operand is seed and o.dtype == dtype]
+    left = [t for t in lowered.tensors if t.operand in found and t.operand.name not in handed]
+    needed = {tensor: found[tensor.operand] for tensor in left}
+    try:
+        return _gradient_kernels(needed, [incoming, *lowered.tensors], name, handed, True)
+    except Unsupported:
+        return _gradient_kernels(needed, [incoming, *lowered.tensors], name, handed, False)
+
+
+def _gradient_kernels(
+    needed: dict[MovedTensor, Value],
+    tensors: list[MovedTensor],
+    name: str,
+    handed: Sequence[str],
+    in_kernel: bool,
+) -> _BackwardKernels:
+    """``tensors``: what can be read, the seed first. ``in_kernel``: sums over rows are the
+    kernel's."""
     first, last = dict[DimSizes, list[MovedOutput]](), dict[DimSizes, list[MovedOutput]]()
     sums, summed = list[Summed](), dict[Operand, MovedTensor]()
-    for tensor in lowered.tensors:
+    for tensor, gradient in needed.items():
         operand = tensor.operand
-        if operand not in found or operand.name in handed:
-            continue
-        parts = _SummedParts(found[operand], operand, len(sums))
+        parts = _SummedParts(gradient, operand, len(sums), in_kernel)
         for one, value in zip(parts.sums, parts.stored, strict=True):
-            output = MovedOutput(name=one.stored, value=value, dtype=operand.dtype)
+            output = MovedOutput(
+                name=one.stored,
+                value=value,
+                dtype=operand.dtype,
+                total="rows" if one.kept else "",
+                kept=one.kept,
+            )
             first.setdefault(one.gather.source, []).append(output)
         sums += parts.sums
         summed |= parts.tensors
@@ -275,21 +324,24 @@ def _backward(
                 like=operand.name,
             )
             (last if parts.sums else first).setdefault(tensor.shape, []).append(made)
-    tensors = (incoming, *lowered.tensors, *summed.values())
     jobs = [
         MovedJob(
             name=f"{name}_backward" + (f"_{index + 1}" if index else ""),
             doc=f"Gradients of {name}.",
             shape=shape,
-            outputs=tuple(sorted(outputs, key=lambda output: not output.like)),
-            tensors=tensors,
+            outputs=tuple(
+                sorted(outputs, key=lambda output: (bool(output.total), not output.like))
+            ),
+            tensors=(*tensors, *summed.values()),
         )
         for index, (shape, outputs) in enumerate([*first.items(), *last.items()])
     ]
+    if any(len({output.kept for output in job.row_sums}) > 1 for job in jobs):
+        raise Unsupported("sums over different rows")
     kernels = tuple(map(moving.plan_kernel, jobs))
     early = kernels[: len(first)]
     return _BackwardKernels(
-        kernels=_as_one(early, seed) or early,
+        kernels=_as_one(early, tensors[0].operand) or early,
         sums=tuple(sums),
         last=kernels[len(first) :],
         handed=tuple(handed),
@@ -302,7 +354,7 @@ def _as_one(kernels: Sequence[PlannedKernel], seed: Operand) -> tuple[PlannedKer
     ways = [_way_to(kernel.job.outputs[0].value, seed) for kernel in kernels]
     found = [way for way in ways if way is not None]
     apart = len(kernels) < 2 or len(found) < len(kernels)
-    if apart or any(kernel.lanes > 1 for kernel in kernels):
+    if apart or any(kernel.lanes > 1 or kernel.job.row_sums for kernel in kernels):
         return ()
     main = _with_most_tensors(kernels)
     job = replace(kernels[main].job, name=kernels[0].job.name)
@@ -351,7 +403,7 @@ def _way_to(value: Value, seed: Operand) -> tuple[ElementMove, ...] | None:
 class _SummedParts:
     """A gradient as sums over many elements, and what is computed from these."""
 
-    def __init__(self, value: Value, operand: Operand, known: int) -> None:
+    def __init__(self, value: Value, operand: Operand, known: int, in_kernel: bool) -> None:
         self.sums: list[Summed] = []
         self.stored: list[Value] = []
         """For each sum what is summed."""
@@ -373,6 +425,7 @@ class _SummedParts:
                     name=f"grad_{operand.name}" if whole else f"full_sum_{number}",
                     gather=gather,
                     dtype=operand.dtype if whole else "float32",
+                    kept=_kept(gather) if in_kernel else (),
                 )
             )
             self.stored.append(item.args[0])
@@ -387,6 +440,15 @@ class _SummedParts:
             operand=operand, shape=shape, steps=affine.strides(shape)
         )
         return load(operand)
+
+
+def _kept(gather: Gather) -> DimSizes:
+    """Sizes of the last dimensions, where all before them are summed; else empty."""
+    source = gather.source
+    target = (1,) * (len(source) - len(gather.target)) + gather.target
+    first = next((dim for dim, size in enumerate(target) if size != 1), len(target))
+    whole = first > 0 and target[first:] == source[first:]
+    return source[first:] if whole and math.prod(source[first:]) >= MIN_SUMMED else ()
 
 
 def _is_long_sum(value: Value) -> bool:

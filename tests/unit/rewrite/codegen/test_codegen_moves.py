@@ -163,14 +163,51 @@ def test_an_incoming_gradient_is_not_stored_again(trainer) -> None:
 
 def test_one_kernel_makes_the_gradient_of_all_slices() -> None:
     after = rewritten_trained(_source("second difference"), SKILL)
-    assert after.count("_kernel[(n_tiles,)](") == 2 and "atomic" not in after
+    assert after.count("_kernel[(n_programs,)](") == 2 and "atomic" not in after
+
+
+@pytest.mark.parametrize(
+    "expression, inputs",
+    [
+        (CASES["total variation"][0] + " + x[1:].sum()", f"torch.randn(2, 3, 7, 9, {G})"),
+        ("((x[:, 1:] - x[:, :-1]) ** 2).mean()", f"torch.randn(7, 137, {G})"),
+        ("((x[..., 1::2] - x[..., ::2]) ** 2).sum()", f"torch.randn(3, 7, 38, {G})"),
+        (
+            "x + (F.pad(x, (0, 0, 1, -1)) - x) * y",
+            f"torch.randn(3, 17, 40, {G}), torch.randn(40, {G})",
+        ),
+        (
+            "x.roll(1, 1) * y + z",
+            f"torch.randn(19, 5, 40, {G}), torch.randn(1, 5, 40, {G}), torch.randn(5, 40, {G})",
+        ),
+    ],
+)
+@pytest.mark.parametrize("programs", [2, 5, 1024])
+def test_sums_over_many_tiles_agree_with_torch(
+    trainer, monkeypatch, expression, inputs, programs
+) -> None:
+    monkeypatch.setattr("kernel_lsp.rewrite.codegen.moving.source.PROGRAMS", programs)
+    arguments = ", ".join("xyz"[: inputs.count("torch.")])
+    agrees_trained(trainer, program(expression, inputs, arguments=arguments), SKILL)
+
+
+def test_sums_of_one_pass_read_it_once() -> None:
+    after = rewritten_trained(_source("total variation"), SKILL)
+    assert after.count("_kernel[(n_programs,)](") == 2 and ".unbind(0)" in after
+
+
+def test_a_trained_weight_costs_no_tensor_of_gradients() -> None:
+    expression = "x + (F.pad(x, (0, 0, 1, -1)) - x) * y"
+    inputs = f"torch.randn(3, 17, 40, {G}), torch.randn(40, {G})"
+    after = rewritten_trained(program(expression, inputs), SKILL)
+    assert "full_1 = torch.empty((n_sums, 40)" in after
 
 
 def test_gradients_in_several_orders_share_a_kernel() -> None:
     expression = "torch.sigmoid(x.transpose(1, 2).reshape(2, 5, -1)) * y"
     inputs = f"torch.randn(2, 3, 5, 4, {G}), torch.randn(2, 5, 12, {G})"
     after = rewritten_trained(program(expression, inputs), SKILL)
-    assert after.count("_kernel[(n_tiles,)](") == 2
+    assert after.count("_kernel[(n_programs,)](") == 2
 
 
 # --- pairs of neighbors ------------------------------------------------------------------
