@@ -165,6 +165,10 @@ def _apply(offered: ProgramVariant, plan: ProgramPlan, settings: Settings) -> li
     """Write all edits of the workspace's files, after a look that every file is still what was
     measured."""
     texts = {path: text for path, text in offered.texts.items() if is_own(path, plan.root)}
+    root = plan.root.resolve()
+    if away := [path for path in texts if not path.resolve().is_relative_to(root)]:
+        cause = f"{away[0]} lies outside of the workspace, by a link, and is not edited"
+        console.fail(KernelLspError(cause, "open the folder that it lies in"))
     sources = {path: read_source(path) for path in texts if path.exists()}
     measured = {path: text for path, text in offered.before.items() if path in texts}
     if {path: source.text for path, source in sources.items()} != measured:

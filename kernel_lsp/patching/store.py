@@ -156,6 +156,9 @@ def begin_patch(place: Place, library: PatchedLibrary, original: str) -> str:
 def files(place: Place, library: PatchedLibrary, original: str, edited: str) -> dict[Path, str]:
     """The patch package's files, and the script with its line where one is known. Raises
     PatchError."""
+    for path in (place.start.parent, place.start, place.file(library)):
+        if path.is_symlink():  # a repository may have committed it, to have another file replaced
+            raise PatchError(f"{path} is a link", "put a folder of files in its place")
     made = {place.file(library): make(library, original, edited), place.start: start_text()}
     if place.script is not None:
         text = read_source(place.script).text

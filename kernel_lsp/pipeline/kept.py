@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import signatures
-from kernel_lsp.errors import KernelLspError, SignatureError, Unsigned
+from kernel_lsp.errors import EvaluationError, KernelLspError, SignatureError, Unsigned
 from kernel_lsp.records import (
     ArgSpec,
     Home,
@@ -70,6 +70,30 @@ def with_replay(program: Program) -> Program:
             replay = Replay(command=recording.command, root=recording.root, files=recording.files)
             return replace(program, home=replace(home, replay=replay))
     return program
+
+
+def own_home(named: Home, data_dir: Path) -> Home:
+    """The place and the call that a document names, as this user's recordings tell it: what a
+    confined process sees follows from it, so no document decides that. Raises EvaluationError
+    where no recording holds the call."""
+    for recording in store.recordings(data_dir):
+        for way in recording.ways:
+            path, snapshot = recording.path_of(way), recording.snapshot(way)
+            if snapshot != Path(named.snapshot) or path.resolve() != Path(named.path).resolve():
+                continue
+            program = Program(source="", entry="", kind=TargetKind.MODULE)
+            call = _read_call(recording, way, path, program)
+            if call is None or call.program.home is None or not _is_believed(recording, data_dir):
+                continue
+            home = replace(call.program.home, others=named.others)
+            if named.replay is None:
+                return home
+            return with_replay(replace(program, home=home)).home or home
+    raise EvaluationError(
+        f"could not judge: the call that it was judged by is in no recording of yours "
+        f"({Path(named.snapshot).name})",
+        "record the program here: kernel-lsp record -- python …",
+    )
 
 
 def _is_own(folder: Path) -> bool:

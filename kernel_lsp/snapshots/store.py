@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ from kernel_lsp.records import Home
 
 FOLDER = "recordings"
 FORMAT = 1
+_OF_PYTHON = re.compile(r"python[\d.]*$|cpython-|site-packages$|\.?venv$|envs$|editable")
+"""Of a path below a hidden folder of a home: packages and interpreters (`.local/lib/python3.12`,
+`.pyenv/versions/…/lib/python3.12`, `.venv`)."""
 MAX_BYTES = 2 * 2**30
 StoreTable = dict[str, Any]
 
@@ -85,13 +89,26 @@ def cloudpickle_file() -> str:
 
 def folders_of(home: Home) -> tuple[Path, ...]:
     """What a confined process has to read to open a call. A home folder is never shown as a
-    whole."""
-    user = Path.home()
-    named = (Path(entry) for entry in home.search_path)
-    places = (place for place in named if place.is_dir() and not user.is_relative_to(place))
+    whole, and of its hidden folders only packages: a recording that somebody has signed says what
+    its search path is."""
+    named = (Path(entry).absolute() for entry in home.search_path)
+    places = (place for place in named if place.is_dir() and _is_visible(place))
     files = (Path(home.snapshot).parent, Path(home.pickler).parent)
     read = tuple(map(Path, home.replay.files)) if home.replay is not None else ()
     return tuple(dict.fromkeys((*places, *files, *(path for path in read if path.exists()))))
+
+
+def _is_visible(place: Path) -> bool:
+    """Of its real path as well: a link may lead to keys."""
+    user = Path.home()
+    for path, base in ((place, user), (place.resolve(), user.resolve())):
+        if base.is_relative_to(path):
+            return False
+        if path.is_relative_to(base):
+            parts = path.relative_to(base).parts
+            if parts[0].startswith(".") and not any(map(_OF_PYTHON.match, parts)):
+                return False
+    return True
 
 
 def overlaid_by(home: Home | None) -> tuple[Path, ...]:

@@ -205,6 +205,28 @@ def test_the_place_is_where_the_program_imports_from(tmp_path: Path) -> None:
     assert place("pytest", "-q") == store.Place(folder=tmp_path)
 
 
+@pytest.mark.parametrize("link", ["", "__init__.py", "lib_model.py"])
+def test_a_link_that_a_repository_has_committed_is_not_written_through(
+    tmp_path: Path, link: str
+) -> None:
+    """With the package's folder as a link to another package, that one's `__init__.py` was
+    replaced when a rewrite was accepted."""
+    library = store.PatchedLibrary(module="lib.model", sha256="0", package=None, version=None)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "__init__.py").write_text("mine = 1")
+    place = store.Place(folder=tmp_path / "clone")
+    package = place.start.parent
+    if link:
+        package.mkdir(parents=True)
+        (package / link).symlink_to(other / "__init__.py")
+    else:
+        place.folder.mkdir()
+        package.symlink_to(other)
+    with pytest.raises(store.PatchError, match="is a link"):
+        store.files(place, library, "", "")
+
+
 def test_patches_are_listed_and_removed_by_command(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,15 @@
 """Which recording of a target is opened: one's own, or one that is what its maker has signed."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernel_lsp import analysis, signatures
-from kernel_lsp.pipeline.kept import find_call
-from kernel_lsp.records import Snapshot
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.pipeline.kept import find_call, own_home
+from kernel_lsp.records import Home, Replay, Snapshot
 from kernel_lsp.snapshots import format, store
 
 TEXT = """import torch
@@ -60,6 +62,62 @@ def test_what_was_signed_is_opened_as_long_as_it_is_that(
     )
     assert not is_found(tmp_path)
     assert "changed since it was signed" in caplog.text
+
+
+def test_a_document_does_not_say_what_a_confined_process_sees(
+    tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`verify --evidence` of somebody else's document had it show any folder to the candidate in
+    it, keys of the user's included."""
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    keys = tmp_path / "home" / ".ssh"
+    keys.mkdir(parents=True)
+    hostile = Home(
+        module="model",
+        path=str(tmp_path / "model.py"),
+        snapshot=str(recording / "calls" / "one"),
+        search_path=(str(keys), "../.ssh"),
+        pickler=str(keys / "id_rsa"),
+        replay=Replay(command=("python", "x.py"), root=str(keys)),
+        others=(("/other.py", "x = 1"),),
+    )
+    own = own_home(hostile, tmp_path / "data")
+    assert own.search_path == () and own.pickler == store.cloudpickle_file()
+    assert own.replay is None and own.others == hostile.others
+    planted = tmp_path / "clone" / "planted.call"
+    planted.parent.mkdir()
+    planted.write_bytes((recording / "calls" / "one").read_bytes())
+    with pytest.raises(EvaluationError, match="in no recording of yours"):
+        own_home(replace(hostile, snapshot=str(planted)), tmp_path / "data")
+
+
+def test_a_search_path_does_not_show_hidden_folders_of_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setattr(Path, "home", lambda: home)
+    shown = (
+        "project",
+        ".local/lib/python3.11/site-packages",
+        ".pyenv/versions/3.12/lib/python3.12",
+    )
+    hidden = (".ssh", ".config/gcloud", ".aws")
+    for name in (*shown, *hidden):
+        (home / name).mkdir(parents=True)
+    (home / "project" / "link").symlink_to(home / ".ssh")
+    monkeypatch.chdir(home / "project")
+    named = Home(
+        module="m",
+        path="m.py",
+        snapshot="/data/calls/one",
+        search_path=(
+            *(str(home / one) for one in (*shown, *hidden, "project/link", "")),
+            "../.aws",
+        ),
+        pickler="/code/cloudpickle.py",
+    )
+    found = store.folders_of(named)
+    assert found == (*(home / one for one in shown), Path("/data/calls"), Path("/code"))
 
 
 def test_a_signature_for_something_else_is_none(tmp_path: Path, recording: Path, key: Path) -> None:
