@@ -148,3 +148,12 @@ def boundary(kind: type[KernelLspError], doing: str) -> Iterator[None]:
         raise
     except Exception as error:  # the one broad except: this *is* the boundary
         raise kind(f"{doing}: {type(error).__name__}: {error}") from error
+
+
+def known_class(kind: type[KernelLspError]) -> type[KernelLspError]:
+    """The nearest class of this file: what another process can make of a failure again."""
+    return next(
+        base
+        for base in kind.__mro__
+        if issubclass(base, KernelLspError) and base.__module__ == __name__
+    )

@@ -354,8 +354,9 @@ class ProgramBench:
 
     def _note_time(self) -> None:
         words = (
-            f"{self.plan.within:g} minutes were over before everything was timed: the same command "
-            "goes on from here, --within gives it more at once"
+            f"not everything was timed: what was left of {self.plan.within:g} minutes was too "
+            "little for the next run; the same command goes on from here, --within gives it more "
+            "at once"
         )
         if words not in self.notes:
             self.notes.append(words)

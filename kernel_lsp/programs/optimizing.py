@@ -254,6 +254,8 @@ class TargetsAtWork:
         if (reason := targets.skip_reason(one, before, self._shares)) is not None:
             return targets.not_opened(one, reason)
         over = f"{words_of_seconds(self._seconds)} were over: the same command goes on from here"
+        if self._seconds <= 0:
+            over = "no time was left for it: the same command goes on from here"
         if left <= 0:
             return targets.not_opened(one, over)
         verified = list[Proposal]()
@@ -334,9 +336,13 @@ def _root_of(recorded: ProgramRecording) -> tuple[ShareName | None, ShareName | 
     calls = {str(one["target"]): int(one.get("calls") or 0) for one in recorded.seen}
     most = max(shares.get(str(way["target"]), 0.0) for way in modules)
     outer = [way for way in modules if shares.get(str(way["target"]), 0.0) >= ALIKE * most]
-    root = min(
-        outer, key=lambda way: calls[str(way["target"])]
-    )  # times of a whole and its part scatter
+    first = recorded.steps.get("outermost")
+
+    def order(way: Mapping[str, Any]) -> tuple[int, bool]:
+        """Times of a whole and its part scatter: calls tell them apart, or which came first."""
+        return calls[str(way["target"])], way["target"] != first
+
+    root = min(outer, key=order)
     repeated = [
         way for way in modules if calls[str(way["target"])] >= 2 * calls[str(root["target"])]
     ]

@@ -22,7 +22,7 @@ import torch
 
 from kernel_lsp import devices, wire
 from kernel_lsp.devices import DeviceDescription
-from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
+from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary, known_class
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
@@ -436,8 +436,8 @@ def main() -> None:
                     result = asked[request["op"]](wire.from_json(list[Step], request["steps"]))
             answer = {"result": wire.to_json(result)}
         except KernelLspError as error:
-            failure = {"kind": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
-            answer = {"error": failure}
+            kind = known_class(type(error)).__name__
+            answer = {"error": {"kind": kind, "cause": error.cause, "remedy": error.remedy}}
         wire.write_frame(replies, answer)
 
 

@@ -36,6 +36,8 @@ MAX_ITEMS = 64
 UNKNOWN = object()
 """Stands for a value that was read and that no guard could compare."""
 MODULE_OWN = frozenset(dir(torch.nn.Module())) - {"training"}
+TRACER = "torch.fx.experimental.proxy_tensor"
+"""Where torch.export keeps what it puts around layers."""
 COMPARED_ARRAYS = "biuf"
 """Kinds of NumPy's dtypes whose values a guard compares: booleans, integers, floats."""
 
@@ -180,7 +182,7 @@ def _recording(
 
     def __getattribute__(self: Any, name: str) -> Any:
         value = original(self, name)
-        is_own = not name.startswith("__") and name not in not_seen
+        is_own = _is_programs(self, name, not_seen)
         is_layer_call = name == "forward" and path
         if is_own or is_layer_call:
             note(prefix + name, value, self, kind)
@@ -209,6 +211,15 @@ def _recording(
     recording = type(kind.__name__, (kind,), {"__getattribute__": __getattribute__, **members})
     recording.__module__, recording.__qualname__ = kind.__module__, kind.__qualname__
     return recording
+
+
+def _is_programs(thing: Any, name: str, not_seen: frozenset[str]) -> bool:
+    """Whether the program has put the attribute there, and not torch. torch.export stands in for
+    all layers of a module that has one layer in two places."""
+    if name.startswith("__") or name in not_seen:
+        return False
+    owner = next((base for base in type(thing).__mro__ if name in vars(base)), None)
+    return owner is None or owner.__module__ != TRACER
 
 
 class _ReadRecorder:

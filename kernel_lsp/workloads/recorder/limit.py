@@ -1,8 +1,9 @@
 """What a recorded program's steps may be: counts of each optimizer's, of batches that a loader gave,
 of calls of a function that its user named. Ends the program after so many steps, where that is
-asked for: those of its first optimizer, or calls of its outermost module where nothing is trained:
-where there is no optimizer, or it has not stepped for long. Rollouts that are followed by updates,
-and a forward pass that an autograd Function holds, are called without gradients too.
+asked for: those of its first optimizer, or calls of its outermost module where there is no
+optimizer of torch's (it trains nothing, or by an optimizer of its own), or none has stepped for
+long. Rollouts that are followed by updates, and a forward pass that an autograd Function holds, are
+called without gradients too.
 What it does after its steps (saving, evaluating) does not happen then."""
 
 from __future__ import annotations
@@ -62,13 +63,14 @@ class StepCounts:
 
     def called(self, calls: int, torch: Any) -> None:
         """The outermost module was called so often."""
-        is_step = not self._is_marked and not self._steps and not torch.is_grad_enabled()
+        is_step = not self._is_marked and not self._steps
         is_enough = self._limit is not None and calls >= CALLS_PER_STEP * self._limit
         if is_step and is_enough and self._waited_for_an_optimizer(torch):
             self._end()
 
     def _waited_for_an_optimizer(self, torch: Any) -> bool:
-        """Or there is none to wait for."""
+        """Or there is none to wait for. What records gradients is waited for without end: they may
+        be many calls' that are added up for one step."""
         now = perf_counter()
         if self._enough_since is None:
             kind = torch.optim.Optimizer
@@ -76,7 +78,7 @@ class StepCounts:
             if not any(issubclass(type(one), kind) for one in gc.get_objects()):
                 return True
             self._enough_since = now
-        return now - self._enough_since >= PATIENCE_S
+        return not torch.is_grad_enabled() and now - self._enough_since >= PATIENCE_S
 
     def returned(self, _: Any) -> None:
         """The function that the user has named did."""

@@ -144,7 +144,9 @@ class ProcessRecording:
         entered = perf_counter()
         glance.due = glance.calls + self._gap(glance.calls)
         if self.counts is not None and site is self._outermost:
+            glance.calls -= 1  # one that ends the program here does not happen
             self.counts.called(site.calls, self.torch)
+            glance.calls += 1
         if in_transform(self.torch) or is_capturing(self.torch):
             return None
         looking = self._lost - (self.calls.seconds if self.calls is not None else 0.0)
@@ -230,6 +232,8 @@ class ProcessRecording:
             ]  # one may fail, not all
             path = self._folder / f"{self._name}.json"
             steps = self.counts.to_record() if self.counts is not None else {}
+            if steps and self._outermost is not None:
+                steps["outermost"] = self._outermost.target
             sites = [one for one in entries if one]
             files = self.files.to_record() if self.files is not None else []
             spool.write(path, sites, elapsed, self.notes, self.torch, steps, files)

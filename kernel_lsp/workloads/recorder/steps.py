@@ -6,8 +6,8 @@ Times are of the device's own clock where the root lies on a GPU. With ``check``
 digest of its gradients (or of the root's results) instead; digests of two runs tell how far they
 are apart. A few things are set from outside, without any change of the program's files:
 torch.compile of the roots or of a repeated block, parameters that are moved by one rounding, seeds,
-dropout that drops nothing. The last step can be profiled (profiling.py). The program ends after the
-last wanted step.
+dropout that drops nothing. The last step can be profiled (profiling.py), of calls the one before.
+The program ends after the last wanted step.
 
 Standard library and relative imports alone; torch is the program's.
 """
@@ -31,6 +31,7 @@ from typing import Any
 from . import drawing, functions, holding, imports, profiling, tokens
 from .limit import OptimizerNumbers, count_batches
 from .marking import StepMark
+from .sites import target_class
 
 PROJECTIONS = 8
 SEED = 0
@@ -144,7 +145,7 @@ class StepObserver:
             # What the program has compiled is prepared before a graph of it is made, and has hooks
             # around the graph: with fullgraph=True there is no way out of one.
             root = vars(self_).get("_modules", {}).get("_orig_mod", self_)
-            kind = type(root)
+            kind = target_class(type(root))
             if _class_name(kind) in wanted:
                 wanted.discard(_class_name(kind))
                 if not wanted or self.ends:
@@ -155,10 +156,11 @@ class StepObserver:
             return call(self_, *args, **kwargs)
 
         def watch(kind: Any) -> None:
-            """Other instances of the class are prepared at their first call too."""
+            """Other instances of the class are prepared at their first call too, and those of
+            classes that inherit what is called."""
 
             def preparing(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
-                if id(self_) not in self._prepared:
+                if id(self_) not in self._prepared and target_class(type(self_)) is kind:
                     prepare(self_, self_)
                 return inner(self_, *args, **kwargs)
 
@@ -181,7 +183,8 @@ class StepObserver:
             drawing.redraw(self.torch, SEED + number)
         if mode := self.given.get("mode"):
             self._compile(root, mode)
-        is_main = _class_name(type(root)) == tuple(self.given["roots"][0])
+        kind = target_class(type(root))
+        is_main = _class_name(kind) == tuple(self.given["roots"][0])
         if targets := self.given.get("profiled"):
             if is_first:
                 self._profile = profiling.ProfilerRun(self.torch, targets)
@@ -189,14 +192,14 @@ class StepObserver:
                 self._draws.watch(called)
             if is_main:
                 called.register_forward_hook(self._tokens.called, with_kwargs=True)
-        if is_main and self.given["clock"] == "calls" and type(root) not in self._ending:
-            self._ending.add(type(root))
-            self._end_with_calls(type(root))
+        if is_main and self.given["clock"] == "calls" and kind not in self._ending:
+            self._ending.add(kind)
+            self._end_with_calls(kind)
 
     def _compile(self, root: Any, mode: str) -> None:
         """The root, or of it the repeated block."""
         region = tuple(self.given.get("region") or ())
-        parts = [part for part in root.modules() if _class_name(type(part)) == region]
+        parts = [part for part in root.modules() if _class_name(target_class(type(part))) == region]
         for part in parts or [root]:
             part.compile(**({} if mode == "default" else {"mode": mode}))
 
@@ -210,9 +213,15 @@ class StepObserver:
                     parameter.mul_((1 + eps / 2 * (2 * amount - 1)).to(parameter.dtype))
 
     def _end_with_calls(self, kind: Any) -> None:
+        """``kind``: whose ``forward`` is called, by its own instances and those of classes that
+        inherit it."""
         original, inside = kind.__call__, [0]
 
         def ending(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if target_class(type(self_)) is not kind:
+                return original(self_, *args, **kwargs)
+            if not inside[0]:
+                self._profile_call()
             inside[0] += 1
             try:
                 result = original(self_, *args, **kwargs)
@@ -259,7 +268,7 @@ class StepObserver:
         else:
             event = None
         count = self.given["count"]
-        if self._profile is not None and len(self.ends) == count - 1:
+        if self._profile is not None and self._is_last:
             self.profiled = self._profile.end()
         if not self.ends:
             if self._cuda:
@@ -274,8 +283,22 @@ class StepObserver:
             os._exit(0)  # what the program does after its steps is not of interest
         if self._profile is not None:
             self._profile.watch()
-            if len(self.ends) == count - 1:
+            if self._is_last:
                 self._profile.begin()
+
+    @property
+    def _is_last(self) -> bool:
+        """The step that goes on is profiled from end to end; of calls it is not."""
+        return bool(self.given["clock"] != "calls" and len(self.ends) == self.given["count"] - 1)
+
+    def _profile_call(self) -> None:
+        """A call begins that ends a step. Of the last two the time between their beginnings is
+        profiled, so that a backward pass lies behind the call that it belongs to."""
+        ended, count = len(self.ends), self.given["count"]
+        if self._profile is not None and ended == count - 2:
+            self._profile.begin()
+        elif self._profile is not None and ended == count - 1 > 0:
+            self.profiled = self._profile.end()
 
     def _end_first(self) -> None:
         """What is done once, when the first step has ended."""

@@ -31,6 +31,7 @@ from kernel_lsp.programs import (
 from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.measuring import AS_IS
 from kernel_lsp.programs.mirror import Mirror
+from kernel_lsp.programs.shares import Shares
 from kernel_lsp.programs.stepping import Clock
 from kernel_lsp.snapshots import store
 from kernel_lsp.workloads import running
@@ -456,6 +457,62 @@ def test_an_optimizer_that_never_steps_is_not_waited_for_without_end(
         monkeypatch.setattr(limit, "PATIENCE_S", 0.0)
         counts.called(5, torch)
     assert ended and optimizer
+
+
+OWN_OPTIMIZER = """\
+import torch
+from torch import nn
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return torch.tanh(self.layer(x))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = Body()
+
+    def forward(self, x):
+        return self.body(x)
+
+
+class Small(Model):
+    pass
+
+
+model = Small()
+for step in range(400):
+    model(torch.rand(256, 64)).square().mean().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+            parameter.grad = None
+"""
+
+
+def test_a_program_with_an_optimizer_of_its_own_steps_with_its_outermost_module(
+    root: Path, tmp_path: Path
+) -> None:
+    found = recorded_in(root, tmp_path, OWN_OPTIMIZER, steps=4)
+    calls = {one["target"]: one["calls"] for one in found.seen}
+    # It did not run to its end, and the call that ended it is none.
+    assert calls == {"train.py::Model": 8, "train.py::Body": 8}
+    clock = optimizing.clock_of(found)
+    assert clock is not None and (clock.kind, clock.roots) == ("calls", (MODEL,))
+    # The program calls what inherits the forward that is watched.
+    names = [["__main__", "Body"], list(MODEL)]
+    run = steps_of(root, clock=clock, steps=5, profiled=names)
+    assert run.failed is None and len(run.steps_ms) == 4
+    assert run.profile is not None
+    shares = Shares.of(run.profile, run.step_ms)
+    backward = [row for row in shares.rows if row.kind == "backward" and MODEL in row.ranges]
+    assert backward and shares.calls[MODEL,] == 1 and shares.roots() == [MODEL]
 
 
 def test_a_function_that_the_user_names_is_the_step(root: Path, tmp_path: Path) -> None:

@@ -49,6 +49,43 @@ def test_state_inputs_and_attribute_reads_are_known() -> None:
     assert [item.source for item in graph.inputs] == ["x"]
 
 
+SHARED = """
+import torch
+from torch import nn
+
+class Basis(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.size = 3
+
+    def forward(self, x):
+        return x[:, : self.size], x[:, self.size :]
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        activation = nn.ReLU()
+        self.layers = nn.Sequential(nn.Linear(8, 8), activation, nn.Linear(8, 8), activation)
+        self.basis = Basis()
+        self.blocks = nn.ModuleList([self.basis, Basis()])
+
+    def forward(self, x):
+        h = self.layers(x)
+        for block in self.blocks:
+            h = torch.cat(block(h), 1)
+        first, second = self.basis(h)
+        return first * 2.0, second + 1.0
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+"""
+
+
+def test_one_layer_in_two_places_is_read_as_what_it_is() -> None:
+    graph = graph_of(SHARED)
+    assert [name for name, _ in graph.origin.reads] == ["basis.size", "blocks.1.size"]
+
+
 def test_a_mask_that_is_drawn_in_place_is_an_ordinary_draw() -> None:
     forward = "mask = x.new_empty((x.shape[0], 1)).bernoulli_(0.9)\nmask.div_(0.9)\nreturn x * mask"
     graph = graph_of(module(forward), training=True)

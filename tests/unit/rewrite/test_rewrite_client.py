@@ -29,6 +29,9 @@ async def test_an_engine_captures_proposes_fails_politely_and_goes_on(tmp_path: 
         with pytest.raises(CaptureError, match="ZeroDivisionError") as failure:
             await engine.open(program(module("return x", inputs="1 / 0")), workload(), "cpu", [])
         assert "get_inputs" in failure.value.cause
+        lazy = module("return Lazy()") + "\nclass Lazy:\n    pass\n"
+        with pytest.raises(CaptureError, match="returns a Lazy"):  # a kind of its own, in there
+            await engine.open(program(lazy), workload(), "cpu", [])
         capture = await engine.open(program(SOURCE), workload(), "cpu", [skill(NAME)])
         assert {"linear", "sum"} <= set(capture.words)
         assert capture.inputs[0].shape == (640, 8)
