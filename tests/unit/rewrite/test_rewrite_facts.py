@@ -45,6 +45,38 @@ def fact(expression: str) -> TensorFact:
         ("F.adaptive_max_pool1d(torch.sigmoid(x), 2)", 0, 1),
         ("x", -math.inf, math.inf),
         ("torch.relu(x) - torch.relu(x)", -math.inf, math.inf),
+        ("torch.sigmoid(x) / 2", 0, 0.5),
+        ("(torch.sigmoid(x) + 1) / -2", -1, -0.5),
+        ("torch.sigmoid(x) / 0.0", -math.inf, math.inf),
+        ("torch.tanh(x) - torch.sigmoid(x)", -2, 1),
+        ("torch.add(torch.sigmoid(x), torch.sigmoid(x), alpha=2)", -math.inf, math.inf),
+        ("torch.sigmoid(x) * torch.tanh(x)", -1, 1),
+        ("torch.relu(x) * torch.sigmoid(x)", 0, math.inf),
+        ("(torch.sigmoid(x) + 1) * (torch.sigmoid(x) - 3)", -6, -2),
+        ("-torch.relu(x)", -math.inf, 0),
+        ("torch.floor(torch.sigmoid(x) * 2.5)", 0, 3),
+        ("torch.round(torch.sigmoid(x), decimals=1)", -math.inf, math.inf),
+        ("torch.sigmoid(x).sum(dim=1)", 0, math.inf),
+        ("(-torch.sigmoid(x)).sum(dim=1)", -math.inf, 0),
+        ("torch.tanh(x).sum(dim=1)", -math.inf, math.inf),
+        ("torch.clamp(x, 1.0, 2.0).abs()", 1, 2),
+        ("torch.clamp(x, -3.0, -2.0).abs()", 2, 3),
+        ("torch.clamp(x, -3.0, -2.0).square()", 4, 9),
+        ("torch.sigmoid(x) ** 4", 0, math.inf),
+        ("torch.sigmoid(x) ** 3", -math.inf, math.inf),
+        ("torch.sqrt(torch.sigmoid(x))", 0, math.inf),
+        ("F.softplus(x)", 0, math.inf),
+        ("F.gelu(torch.relu(x))", 0, math.inf),
+        ("torch.tanh(-torch.relu(x))", -1, 0),
+        ("torch.maximum(torch.sigmoid(x), torch.tanh(x))", -1, 1),
+        ("torch.max(torch.sigmoid(x), torch.tanh(x))", -1, 1),
+        ("F.leaky_relu(torch.tanh(x), 0.0)", 0, 1),
+        ("F.leaky_relu(x, -0.5)", -math.inf, math.inf),
+        ("F.softshrink(torch.sigmoid(x) + 1)", 0, 2),
+        ("F.threshold(torch.sigmoid(x), 0.5, 3.0)", 0.5, 3),
+        ("F.relu6(x)", 0, 6),
+        ("F.hardtanh(torch.sigmoid(x), 0.25, 0.5)", 0.25, 0.5),
+        ("x.norm(dim=1)", 0, math.inf),
     ],
 )
 def test_ranges_worked_by_hand(expression: str, lo: float, hi: float) -> None:
@@ -57,6 +89,70 @@ def test_nan_and_infinity_are_tracked_apart() -> None:
     assert fact("torch.relu(x)").may_be_inf
     assert fact("torch.zeros(2)").finite and fact("torch.zeros(2)").const == 0.0
     assert fact("torch.relu(x).clamp(0.0, 1.0) * float('inf')").may_be_nan
+
+
+UNIT = "torch.cat([torch.zeros(2), torch.ones(2)])"
+SIGNED = f"({UNIT} * 2 - 1)"
+ENDLESS = "torch.tensor([1.0, 2.0, float('inf')])"
+
+
+@pytest.mark.parametrize(
+    "expression, nan, inf",
+    [
+        (UNIT, False, False),
+        (SIGNED, False, False),
+        (ENDLESS, False, True),
+        (f"torch.sqrt({UNIT})", False, False),
+        (f"torch.sqrt({SIGNED})", True, False),
+        (f"torch.rsqrt({UNIT})", False, True),
+        (f"torch.rsqrt({SIGNED})", True, True),
+        (f"torch.sin({SIGNED})", False, False),
+        (f"torch.sin({ENDLESS})", True, False),
+        (f"torch.sigmoid({ENDLESS})", False, False),
+        (f"torch.softmax({SIGNED}, dim=0)", False, False),
+        (f"{SIGNED} * float('inf')", True, True),
+        (f"{ENDLESS} * 2.0", False, True),
+        (f"{ENDLESS} * 0.0", True, True),
+        (f"{ENDLESS} + 1.0", False, True),
+        (f"{ENDLESS} - {ENDLESS}", True, True),
+        (f"{SIGNED} + {SIGNED}", False, False),
+        (f"{SIGNED} / 4.0", False, False),
+        (f"F.leaky_relu({ENDLESS}, 0.0)", True, True),
+        (f"F.leaky_relu({ENDLESS}, 0.1)", False, True),
+        (f"F.relu(-{ENDLESS})", False, False),
+        (f"torch.clamp({ENDLESS}, max=3.0)", False, False),
+        (f"torch.clamp({ENDLESS}, min=3.0)", False, True),
+        (f"torch.exp(-{ENDLESS})", False, False),
+        (f"{SIGNED}.sum(dim=0)", False, True),
+        (f"({ENDLESS} - 2.0).sum(dim=0)", True, True),
+        (f"{ENDLESS}.sum(dim=0)", False, True),
+    ],
+)
+def test_nan_and_infinity_come_only_from_where_they_can(
+    expression: str, nan: bool, inf: bool
+) -> None:
+    found = fact(expression)
+    assert (found.may_be_nan, found.may_be_inf) == (nan, inf)
+
+
+def test_exponentials_and_quotients_are_a_few_places_wider_than_worked_by_hand() -> None:
+    low, high = fact("torch.exp(torch.tanh(x))").lo, fact("torch.exp(torch.tanh(x))").hi
+    assert 0.999 / math.e < low <= 1 / math.e and math.e <= high < 1.001 * math.e
+    assert fact("torch.exp(-torch.relu(x))").lo == 0.0
+    third = fact("torch.sigmoid(x) / 3.0")
+    assert third.lo == 0.0 and 1 / 3 < third.hi < 0.33334
+    assert (
+        fact("F.elu(x, 0.5)").lo == pytest.approx(-0.5, rel=1e-5)
+        and fact("F.elu(x, 0.5)").lo < -0.5
+    )
+    assert fact("F.elu(x, -0.5)").lo == -math.inf
+
+
+def test_whole_numbers_are_known_of_what_rounds_and_of_literals() -> None:
+    assert fact("torch.floor(x)").integer and not fact("torch.sigmoid(x)").integer
+    assert fact("torch.clamp(torch.floor(x), -2.0, 3.0)").integer
+    assert not fact("torch.clamp(torch.floor(x), -2.5, 3.0)").integer
+    assert fact("torch.tensor([1.0, 2.0])").integer and not fact("torch.tensor([1.5])").integer
 
 
 def test_bounds_are_rounded_as_the_dtype_stores_them() -> None:
