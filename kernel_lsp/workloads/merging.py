@@ -112,8 +112,9 @@ def _both(one: WorkloadTable, other: WorkloadTable) -> WorkloadTable:
     kept = {name: way[name] for name in KEPT for way in (other, one) if name in way}
     if "snapshot" in kept:
         kept.pop("not_kept", None)
+    rest = {name: value for name, value in one.items() if name not in KEPT}
     return {
-        **one,
+        **rest,
         **kept,
         **{name: one[name] + other[name] for name in NUMBERS},
         "arguments": arguments,

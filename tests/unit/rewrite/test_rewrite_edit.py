@@ -70,6 +70,26 @@ def test_only_the_changed_lines_are_touched() -> None:
     )
 
 
+def test_one_line_of_a_long_target_of_equal_lines_is_one_change() -> None:
+    """difflib takes lines that are frequent in 200 lines or more for junk unless it is asked not
+    to."""
+    lines = [f"        x = x + {number % 3}" for number in range(400)]
+    text = "\n".join(["class Model:", "    def forward(self, x):", *lines, "        return x", ""])
+    target = text.rstrip("\n").split("\n")
+    target[200] = "        x = x * 7"
+    (change,) = changes(text, span_of(text, "Model"), edit(target="\n".join(target)))
+    assert text[change.start : change.end].count("\n") == 1
+
+
+def test_a_target_of_one_line_is_found_on_it() -> None:
+    text = "import os\ndef before(): return 1\ndef target(x): return x\n"
+    made = apply_edit(text, span_of(text, "target"), edit(target="def target(x): return x + 1"))
+    assert made == text.replace("return x\n", "return x + 1\n")
+    added = edit(target="def target(x): return x", definitions="def helper():\n    pass")
+    made = apply_edit(text, span_of(text, "target"), added)
+    assert made.index("def before") < made.index("def helper") < made.index("def target")
+
+
 def test_imports_follow_the_last_import_once_and_definitions_precede_the_comment_of_the_target() -> (
     None
 ):

@@ -83,6 +83,33 @@ def test_names_have_a_default_and_workloads_toml_comes_first(root: Path) -> None
     assert [w.name for w in read(root)[0]] == ["workloads.toml #1", "b"]
 
 
+def test_recorded_ways_come_by_share_those_without_one_last(root: Path) -> None:
+    entry = '[[workload]]\ntarget = "models/block.py::Block"\n'
+    named = [("none", ""), ("half", "share = 0.5\n"), ("most", "share = 0.9\n")]
+    write(root, "".join(f'{entry}name = "{name}"\n{more}' for name, more in named), "run.toml")
+    assert [w.name for w in read(root)[0]] == ["most", "half", "none"]
+    write(root, f'{entry}share = "all"\n', "run.toml")
+    assert "share is 'all'" in str(read(root)[1][0])
+
+
+@pytest.mark.parametrize(
+    ("text", "inference"),
+    [
+        ("", False),
+        ("gradients = true", False),
+        ("gradients = false", True),
+        ("inference = true", True),
+        ("gradients = false\ninference = false", False),
+    ],
+)
+def test_nobody_differentiates_where_people_say_so_or_a_run_recorded_none(
+    root: Path, text: str, inference: bool
+) -> None:
+    write(root, f'[[workload]]\ntarget = "models/block.py::Block"\n{text}\n', "run.toml")
+    ((workload,), problems) = read(root)
+    assert problems == () and (workload.setting.gradients is False) == inference
+
+
 def test_files_with_other_contents_and_missing_folders_are_nothing(
     root: Path, tmp_path: Path
 ) -> None:
