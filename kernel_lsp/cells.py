@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,27 +17,28 @@ def place_finding(finding: Finding, program: NotebookProgram) -> Finding:
     """The finding with ``cell`` (from 1, among all cells), lines and columns in it, and lines of
     the file; the offsets of its fix count in the cell's source, and a fix of several cells is
     none."""
-    data = dict(finding.data)
+    data = place_data(finding.data, finding.span, program)
+    return replace(finding, message=in_cells(program, finding.message), data=data)
+
+
+def place_data(given: Mapping[str, Any], span: Span, program: NotebookProgram) -> dict[str, Any]:
+    """The same of what a rule found, which is at ``span``; what has no place stays as it is."""
+    data = dict(given)
+    if not {"line", "column", "end_line", "end_column"} <= data.keys():
+        return data
     start = program.spot(data["line"], data["column"])
     end = program.spot(data["end_line"], data["end_column"])
     if start is None or end is None:
-        return finding
+        return data
     data |= {"cell": start.cell.number, "line": start.line, "column": start.column}
     data |= {"end_line": end.line, "end_column": end.column}
     data |= {"file_line": start.file_line, "end_file_line": end.file_line}
     if (
         "fix" in data
-        and (fix := _fix(data.pop("fix"), program.part(finding.span.start), program)) is not None
+        and (fix := _fix(data.pop("fix"), program.part(span.start), program)) is not None
     ):
         data["fix"] = fix
-    return replace(
-        finding, message=_LINE_NUMBERS.sub(_in_cells(program), finding.message), data=data
-    )
-
-
-def move_finding(finding: Finding, span: Span) -> Finding:
-    """The finding where its span counts in its cell."""
-    return replace(finding, span=span)
+    return data
 
 
 def _fix(
@@ -56,10 +57,23 @@ def _fix(
     return {"title": fix["title"], "edits": edits}
 
 
-def _in_cells(program: NotebookProgram) -> Any:
-    """For messages that speak of other lines: ``line 7`` of the program is ``line 2 of cell
-    3``."""
+def in_cells(program: NotebookProgram, words: str, name: str | None = None) -> str:
+    """Words about lines of the program, where ``line 7`` is ``line 2 of cell 3``, and behind the
+    name of its file ``:7`` is ``:cell 3:2``."""
+    if name is not None:
+        words = re.sub(rf"(?<={re.escape(name)}):(\d+)", _in_cell(program), words)
+    return _LINE_NUMBERS.sub(_spots(program), words)
 
+
+def _in_cell(program: NotebookProgram) -> Callable[[re.Match[str]], str]:
+    def place(match: re.Match[str]) -> str:
+        spot = program.spot(int(match[1]), 1)
+        return f":cell {spot.cell.number}:{spot.line}" if spot else match[0]
+
+    return place
+
+
+def _spots(program: NotebookProgram) -> Callable[[re.Match[str]], str]:
     def spots_text(match: re.Match[str]) -> str:
         spots = [program.spot(int(number), 1) for number in match[1].split(", ")]
         return "line " + ", ".join(

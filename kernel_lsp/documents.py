@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
-from kernel_lsp import files, foreign
+from kernel_lsp import files, foreign, notebooks
 from kernel_lsp.records import Snapshot
 
 if (
@@ -62,8 +62,8 @@ def path_of(uri: str) -> Path | None:
 
 
 def read(uri: str, within: str | Path | None = None) -> Snapshot | None:
-    """The file on disk, every byte kept; None when it is gone, not UTF-8, or nothing that a person
-    wrote.
+    """The file on disk, every byte kept, of a notebook its program; None when it is gone, not
+    UTF-8, or nothing that a person wrote.
 
     ``within``: the workspace, which no link may lead out of.
     """
@@ -72,8 +72,10 @@ def read(uri: str, within: str | Path | None = None) -> Snapshot | None:
         if path is None:
             return None
         inside = Path(within) if within else None
+        if notebooks.is_notebook(path):
+            return Snapshot(uri=uri, text=notebooks.read_source(path, within=inside).text)
         return Snapshot(uri=uri, text=foreign.read_text(path, most=MAX_BYTES, within=inside))
-    except (OSError, UnicodeDecodeError):
+    except (OSError, SyntaxError, UnicodeDecodeError):
         return None
 
 

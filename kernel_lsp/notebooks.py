@@ -3,27 +3,41 @@ to.
 
     parse(text) -> Notebook       a .ipynb file; cells know where their source stands in the JSON
     program(cells) -> Program     what analysis reads; each character keeps its place in its cell
-    edited(text, edits) -> text   the file again: all bytes outside of the changed lines stay
+    edit_cells(text, edits)       the file again: all bytes outside of the changed lines stay
+    read_source(path)             a Python file, or a notebook's program, from the disk
+    write_source(path, …)         the same, changed
 
-Lines that only IPython understands (magics, shell, help) are comments in the program, as long as
-they were; a cell that does not parse, or is no Python, is one comment, so the others are read all
-the same. Standard library only. Not covered: what a magic would do.
+Lines that only IPython understands (magics, shell, help) are a name that nobody defines and a
+comment in the program, as long as they were: what needs their value cannot run without IPython. A
+cell that does not parse, or is no Python, is one comment, so the others are read all the same.
+Standard library only. Not covered: what a magic would do, and cells that are run in another order.
 """
 
 from __future__ import annotations
 
 import bisect
+import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
-from kernel_lsp import foreign, parsing
+from kernel_lsp import files, foreign, parsing
+from kernel_lsp.files import SourceFile
 from kernel_lsp.records import Span
 
 SUFFIX = ".ipynb"
+MAX_BYTES = 32 * 1024**2
+"""Most of a notebook are pictures in its outputs."""
+MAGIC = "\u01c3"
+"""Stands for what only IPython can compute: a letter, so a name, that no program has."""
+SEPARATOR = f" #{MAGIC}\n"
+"""Between two cells of a program. Indented, so that no comment above a definition goes over it."""
+CellEdit = tuple[int, int, str]
+"""Start, end and new text, in a cell's source."""
 PYTHON_MAGICS = frozenset({"capture", "debug", "prun", "time", "timeit"})
 """Cell magics whose cell is Python of the same program."""
 NOWHERE = Span(start=0, end=0)
@@ -105,6 +119,21 @@ class NotebookProgram:
         part = self.parts[at] if at >= 0 else None
         return part if part is not None and offset <= part.span.end else None
 
+    def edits(self, new: str) -> list[tuple[Cell, list[CellEdit]]]:
+        """What turns the program into ``new``, line by line, in the cells that change.
+
+        Raises ValueError where cells cannot hold it: a line that IPython alone understands would
+        be another, or a cell would come or go."""
+        texts = new.split(SEPARATOR)
+        if len(texts) != max(1, len(self.parts)):
+            raise ValueError("the notebook has other cells")
+        made = []
+        for part, text in zip(self.parts, texts, strict=False):
+            before = self.text[part.span.start : part.span.end]
+            if edits := _edits(before, text, part.cell.source):
+                made.append((part.cell, edits))
+        return made
+
     def spot(self, line: int, column: int) -> Spot | None:
         """A line and column of the program, from 1, in its cell."""
         offset = self._line_starts[min(line, len(self._line_starts)) - 1] + column - 1
@@ -143,6 +172,9 @@ def program(cells: Iterable[Cell]) -> NotebookProgram:
     texts: list[str] = []
     at = 0
     for cell in cells:
+        if parts:
+            texts.append(SEPARATOR)
+            at += len(SEPARATOR)
         python, why = _as_python(cell.source)
         if why is not None:
             broken.append((cell, why))
@@ -153,21 +185,66 @@ def program(cells: Iterable[Cell]) -> NotebookProgram:
     return NotebookProgram(parts, "".join(texts), broken)
 
 
-def edit_cells(text: str, edits: Iterable[tuple[Cell, Sequence[tuple[int, int, str]]]]) -> str:
+def edit_program(text: str, new: str) -> str:
+    """The text of a .ipynb file with another program. Raises ValueError, as
+    `NotebookProgram.edits` does."""
+    return edit_cells(text, program(parse(text).cells).edits(new))
+
+
+def is_notebook(path: Path | str) -> bool:
+    """Whether a file of that name is a notebook."""
+    return str(path).endswith(SUFFIX)
+
+
+def read_json(path: Path, *, within: Path | None = None) -> str:
+    """The text of a .ipynb file. Raises OSError or UnicodeDecodeError.
+
+    ``within``: the workspace, which no link may lead out of."""
+    return foreign.read_text(path, most=MAX_BYTES, within=within)
+
+
+def read_source(path: Path, *, within: Path | None = None) -> SourceFile:
+    """The text of a Python file, or a notebook's program. Raises OSError, UnicodeDecodeError or
+    SyntaxError (a bad encoding comment; no notebook)."""
+    if not is_notebook(path):
+        return files.read_source(path, within=within)
+    text = read_json(path, within=within)
+    try:
+        return SourceFile(text=program(parse(text).cells).text, encoding="utf-8")
+    except (ValueError, RecursionError) as error:
+        raise SyntaxError(f"cannot be read as a notebook: {error}") from error
+
+
+def write_source(path: Path, text: str, encoding: str) -> None:
+    """Replace what `read_source` reads: a Python file, or the cells of a notebook that change.
+    Raises OSError, UnicodeEncodeError or another ValueError, and has written nothing then."""
+    if not is_notebook(path):
+        files.write_source(path, text, encoding)
+    else:
+        files.replace_file(path, edit_program(read_json(path), text).encode())
+
+
+def edit_cells(text: str, edits: Iterable[tuple[Cell, Sequence[CellEdit]]]) -> str:
     """The file with edits in some cells; ``(start, end, new)`` are offsets in the cell's source,
     in order."""
     for cell, changes in sorted(edits, key=lambda pair: -pair[0].place.start):
-        source = cell.source
-        for start, end, new in sorted(changes, reverse=True):
-            source = source[:start] + new + source[end:]
+        source = edit_source(cell.source, changes)
         raw = text[cell.place.start : cell.place.end]
         text = text[: cell.place.start] + _write_cells(source, raw) + text[cell.place.end :]
     return text
 
 
+def edit_source(source: str, edits: Iterable[CellEdit]) -> str:
+    """A cell's source with edits, which do not overlap."""
+    for start, end, new in sorted(edits, reverse=True):
+        source = source[:start] + new + source[end:]
+    return source
+
+
 # --- what IPython alone understands ---------------------------------------------------------
 
 
+@lru_cache(maxsize=512)
 def _as_python(source: str) -> tuple[str, str | None]:
     """The source as Python of the same length, and what is wrong where it is none."""
     if (magic := _CELL_MAGIC.match(source)) and magic[1] not in PYTHON_MAGICS:
@@ -182,15 +259,15 @@ def _as_python(source: str) -> tuple[str, str | None]:
 
 
 def _mask(line: str) -> str:
-    """A line of IPython as a number and a comment; others as they are."""
+    """A line of IPython as a name and a comment; others as they are."""
     match = _MAGIC.fullmatch(line.rstrip("\r\n"))
     if match is None:
         return line
     at = len(match["before"])
     return (
-        f"{line[:at]}0#{line[at + 2 :]}"
+        f"{line[:at]}{MAGIC}#{line[at + 2 :]}"
         if len(line.rstrip()) > at + 1
-        else f"{line[:at]}0{line[at + 1 :]}"
+        else f"{line[:at]}{MAGIC}{line[at + 1 :]}"
     )
 
 
@@ -208,6 +285,30 @@ def _parses(source: str) -> str | None:
     except (ValueError, RecursionError, MemoryError) as error:
         return str(error) or type(error).__name__
     return None
+
+
+def _edits(before: str, after: str, source: str) -> list[CellEdit]:
+    """The changed lines of one cell: ``before`` and ``after`` as Python, ``source`` as it is. The
+    program ends each cell's last line; the cell itself may not."""
+    old = _LINES.findall(before if before.endswith("\n") else f"{before}\n")
+    new = _LINES.findall(after)
+    made: list[CellEdit] = []
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        start = len("".join(old[:a]))
+        end, text = start + len("".join(old[a:b])), "".join(new[c:d])
+        if before[start:end] != source[start:end] or MAGIC in text:
+            raise ValueError("a line that only IPython understands would be another")
+        if end > len(source):  # behind the last line, or with it
+            text = text.removesuffix("\n").removesuffix("\r")
+            if start > len(source):
+                text = f"\n{text}"
+            elif not text:  # what is the last line then has no end either
+                start = len(source[:start].removesuffix("\n").removesuffix("\r"))
+            start, end = min(start, len(source)), len(source)
+        made.append((start, end, text))
+    return made
 
 
 # --- the JSON of a notebook -----------------------------------------------------------------

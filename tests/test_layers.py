@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "patterns": set(),
     "rulesets": {"records", "config", "patterns"},
     # Cells as one program, for `check` and for editors.
-    "notebooks": {"records", "foreign", "parsing"},
+    "notebooks": {"records", "files", "foreign", "parsing"},
     "cells": {"records", "notebooks"},
     "bootstrap": set(),
     "files": {"foreign"},

@@ -16,7 +16,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from kernel_lsp import cells, files, foreign, notebooks
+from kernel_lsp import cells, files, notebooks
 from kernel_lsp.analysis import DEFECT, analyze
 from kernel_lsp.checker.discovery import FoundFile, find_files
 from kernel_lsp.checker.known import KnownFindings
@@ -34,8 +34,6 @@ __all__ = [
 ]
 
 MAX_BYTES = 1_000_000
-MAX_NOTEBOOK_BYTES = 32 * 1024**2
-"""Most of a notebook are pictures in its outputs."""
 # Starting a process costs about as much as checking 20 files of ordinary size.
 _MIN_PARALLEL = 40
 _CHUNK = 16
@@ -92,13 +90,15 @@ def check_file(path: Path, within: Path | None = None) -> tuple[Path, Analysis]:
     may lead out of."""
     is_notebook = path.suffix == notebooks.SUFFIX
     most, said = (
-        (MAX_NOTEBOOK_BYTES, "32 MB") if is_notebook else (MAX_BYTES, "1 MB, so probably generated")
+        (notebooks.MAX_BYTES, "32 MB")
+        if is_notebook
+        else (MAX_BYTES, "1 MB, so probably generated")
     )
     try:
         if path.stat().st_size > most:
             return path, _unchecked_analysis(f"not checked: larger than {said}")
         if is_notebook:
-            text = foreign.read_text(path, most=most, within=within)
+            text = notebooks.read_json(path, within=within)
         else:
             text = files.read_source(path, within=within).text
     except OSError as error:

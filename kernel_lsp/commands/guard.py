@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from kernel_lsp import guarding, interpreter, signatures
+from kernel_lsp import guarding, interpreter, notebooks, signatures
 from kernel_lsp.commands import console, keys
 from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.errors import EvaluationError, KernelLspError, SignatureError, Unsigned
@@ -154,13 +154,20 @@ async def _judge(root: Path, chosen: FoundAcceptances, device: str) -> list[Guar
 def _write(patch: Path, root: Path, found: list[Guarded]) -> None:
     """Also where there is nothing to take back: the file is empty then."""
     failed = {one.acceptance.path for one in found if one.failed}
-    texts = {path: read_source(root / path, within=root).text for path in failed}
+    texts = {path: _read(root / path, root) for path in failed}
     try:
         patch.write_text(guarding.combine_patches(found, texts), encoding="utf-8", newline="")
     except OSError as error:
         console.fail(
             KernelLspError(f"{patch} cannot be written: {error.strerror}", "name another file")
         )
+
+
+def _read(path: Path, root: Path) -> str:
+    """The text of the file as it lies there."""
+    if notebooks.is_notebook(path):
+        return notebooks.read_json(path, within=root)
+    return read_source(path, within=root).text
 
 
 def _exit_code(found: list[Guarded], problems: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich.syntax import Syntax
 from rich.table import Column, Table
 from rich.text import Text
 
-from kernel_lsp import analysis, workloads
+from kernel_lsp import analysis, cells, notebooks, workloads
 from kernel_lsp.commands import console, guard, journaling, programs, searching
 from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.config import Settings
@@ -56,7 +57,10 @@ CANCELLED = (
 class Request:
     path: Path
     source: SourceFile
+    """Of a notebook its cells as one program."""
     qualname: str
+    notebook: notebooks.NotebookProgram | None = None
+    """As it was when it was read."""
 
 
 @with_loudness
@@ -64,7 +68,8 @@ def optimize(
     words: list[str] = typer.Argument(
         ...,
         metavar="FILE[::TARGET] | -- COMMAND…",
-        help="A Python file, or one class or function in it; or a whole program, as in a shell.",
+        help="A Python file or notebook, or one class or function in it; or a whole program, as in "
+        "a shell.",
     ),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
     budget: int = typer.Option(
@@ -220,10 +225,11 @@ def _requests(argument: str) -> list[Request]:
     name, _, target = argument.partition("::")
     path = installed_file(Path(name)) or Path(name)
     try:
-        source = read_source(path)
-    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        source, notebook = _read(path)
+    except (OSError, ValueError, SyntaxError) as error:
         cause = getattr(error, "strerror", None) or error
-        console.fail(KernelLspError(f"{name} cannot be read: {cause}", "name a Python file"))
+        remedy = "name a Python file or a notebook"
+        console.fail(KernelLspError(f"{name} cannot be read: {cause}", remedy))
     snapshot = Snapshot(uri=path.absolute().as_uri(), text=source.text)
     found = analysis.analyze(snapshot)
     if found.problem:
@@ -244,7 +250,18 @@ def _requests(argument: str) -> list[Request]:
                 "name a file with one",
             )
         )
-    return [Request(path=path, source=source, qualname=qualname) for qualname in names]
+    return [
+        Request(path=path, source=source, qualname=qualname, notebook=notebook)
+        for qualname in names
+    ]
+
+
+def _read(path: Path) -> tuple[SourceFile, notebooks.NotebookProgram | None]:
+    """Raises OSError, SyntaxError or ValueError."""
+    if not notebooks.is_notebook(path):
+        return read_source(path), None
+    program = notebooks.program(notebooks.parse(notebooks.read_json(path)).cells)
+    return SourceFile(text=program.text, encoding="utf-8"), program
 
 
 def _name_targets(snapshot: Snapshot, found: Analysis, target: str) -> list[str]:
@@ -350,7 +367,11 @@ def _apply(path: Path, results: list[tuple[Request, Outcome]]) -> list[Proposal]
     winners, source = _winners(path, results)
     text = _with(winners, path, source.text)
     if winners:
-        write_source(path, text, source.encoding)
+        try:
+            notebooks.write_source(path, text, source.encoding)
+        except ValueError as error:
+            remedy = "it is as it was: write the change by hand"
+            console.fail(KernelLspError(f"{path} cannot be written: {error}", remedy))
     return winners
 
 
@@ -400,7 +421,7 @@ def _call_target(path: Path, data_dir: Path, folder: Path) -> tuple[str, tuple[s
 def _winners(
     path: Path, results: list[tuple[Request, Outcome]]
 ) -> tuple[list[Proposal], SourceFile]:
-    source = read_source(path)
+    source = notebooks.read_source(path)
     if source.text != results[0][0].source.text:
         console.fail(KernelLspError(f"{path} changed while it was judged", "run the command again"))
     return [outcome.best for _, outcome in results if outcome.best], source
@@ -428,16 +449,15 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             console.out.print(_table(outcome.proposals))
         if outcome.note:
             console.out.print(f"  {outcome.note}", markup=False)
-        for line in breaks.lines(outcome, request.path.name):
-            console.out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-        for line in near_misses.lines(outcome, request.path.name):
-            console.out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
+        name, placed = request.path.name, _placed(request)
+        for line in breaks.lines(outcome, name):
+            console.out.print(f"  {placed(line)}", markup=False, highlight=False, soft_wrap=True)
+        for line in near_misses.lines(outcome, name):
+            console.out.print(f"    {placed(line)}", markup=False, highlight=False, soft_wrap=True)
         for line in search_lines(outcome.search) if outcome.search else ():
             console.out.print(line, markup=False, soft_wrap=True)
         if outcome.best:
-            diff = cards.unified_diff(
-                request.source.text, _after(request, outcome.best), request.path.name
-            )
+            diff = _diff(request, outcome.best)
             if console.out.is_terminal:
                 console.out.print(Syntax(diff, "diff", background_color="default", word_wrap=True))
             else:
@@ -450,6 +470,26 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             console.out.print(
                 "applied." if done else "apply it with --apply, or as a code action in your editor."
             )
+
+
+def _placed(request: Request) -> Callable[[str], str]:
+    """Words about lines of the file; in a notebook these are lines of its cells."""
+    program = request.notebook
+    if program is None:
+        return lambda line: line
+    return lambda line: cells.in_cells(program, line, name=request.path.name)
+
+
+def _diff(request: Request, best: Proposal) -> str:
+    """The change as a patch; of a notebook one for each cell that changes."""
+    name, after = request.path.name, _after(request, best)
+    if request.notebook is None:
+        return cards.unified_diff(request.source.text, after, name)
+    parts = []
+    for cell, edits in request.notebook.edits(after):
+        source = notebooks.edit_source(cell.source, edits)
+        parts.append(cards.unified_diff(cell.source, source, f"{name}/cell {cell.number}"))
+    return "".join(parts)
 
 
 def _table(proposals: tuple[Proposal, ...]) -> RenderableType:

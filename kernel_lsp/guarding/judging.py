@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp import analysis
+from kernel_lsp import analysis, notebooks
 from kernel_lsp.errors import EvaluationError, KernelLspError
 from kernel_lsp.evaluator import EvaluationRequest, Gate, evidence
 from kernel_lsp.files import read_source
@@ -87,7 +87,7 @@ async def _one(judging: _JudgingContext, root: Path, path: Path, acceptance: Acc
     file = path.relative_to(root).as_posix()
     blank = Guarded(acceptance=acceptance, file=file, holding=Holding.GONE, detail="")
     try:
-        text = read_source(root / acceptance.path, within=root).text
+        text, whole = _read(root / acceptance.path, root)
     except FileNotFoundError:
         return replace(blank, detail=f"its file is not there any more; delete {file}")
     except (OSError, SyntaxError, UnicodeDecodeError, LookupError) as error:
@@ -102,7 +102,7 @@ async def _one(judging: _JudgingContext, root: Path, path: Path, acceptance: Acc
     target = analysis.named_target(snapshot, acceptance.qualname)
     if target is None:
         return replace(blank, detail=f"the file has no such target any more; delete {file}")
-    here = replace(blank, line=text.count("\n", 0, target.name_span.start) + 1)
+    here = replace(blank, line=_line(text, whole, target))
     if target.fingerprint == acceptance.before:
         return replace(
             here, holding=Holding.REVERTED, detail=f"the original is back; delete {file}"
@@ -119,7 +119,22 @@ async def _one(judging: _JudgingContext, root: Path, path: Path, acceptance: Acc
         KernelLspError
     ) as error:  # what is wrong with one must not cost the verdicts on the others
         return replace(here, holding=Holding.UNKNOWN, detail=str(error))
-    return _judge(here, text, target, request, evaluation)
+    return _judge(here, whole, target, request, evaluation)
+
+
+def _read(path: Path, root: Path) -> tuple[str, str]:
+    """(what is Python of a file, all of it): two texts where it is a notebook."""
+    text = notebooks.read_source(path, within=root).text
+    return text, notebooks.read_json(path, within=root) if notebooks.is_notebook(path) else text
+
+
+def _line(text: str, whole: str, target: Target) -> int:
+    """The target's line in the file, from 1."""
+    line = text.count("\n", 0, target.name_span.start) + 1
+    if text == whole:
+        return line
+    spot = notebooks.program(notebooks.parse(whole).cells).spot(line, 1)
+    return spot.file_line if spot is not None else 1
 
 
 async def _one_patch(judging: _JudgingContext, blank: Guarded, found: store.FoundPatch) -> Guarded:
@@ -201,6 +216,7 @@ def _request(acceptance: Acceptance, now: Program, judging: _JudgingContext) -> 
 def _judge(
     here: Guarded, text: str, target: Target, request: EvaluationRequest, evaluation: Evaluation
 ) -> Guarded:
+    """``text``: of the file as it lies there, also of a notebook."""
     holding, detail = _holding(here.acceptance, request, evaluation)
     if target.fingerprint != here.acceptance.after:
         detail += "; it was edited since it was accepted"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
-from kernel_lsp import analysis, parsing
+from kernel_lsp import analysis, notebooks, parsing
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.patching import making
 from kernel_lsp.records import Acceptance, Guarded, Snapshot, SourceEdit, Target
@@ -22,7 +22,18 @@ from kernel_lsp.rewrite import edit
 
 def without(text: str, acceptance: Acceptance) -> str | None:
     """The file as it would be; None when the target cannot be put back (of a patch module: when
-    nothing would be left of it)."""
+    nothing would be left of it). ``text``: of the file as it lies there, also of a notebook."""
+    if not notebooks.is_notebook(acceptance.path):
+        return _without(text, acceptance)
+    try:
+        before = notebooks.program(notebooks.parse(text).cells).text
+        after = _without(before, acceptance)
+        return None if after is None else notebooks.edit_program(text, after)
+    except ValueError:
+        return None
+
+
+def _without(text: str, acceptance: Acceptance) -> str | None:
     if making.read(text) is not None:
         return making.without(text, [acceptance.qualname.partition(".")[0]])
     target = _find(text, acceptance.qualname)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp import analysis, parsing, workloads
+from kernel_lsp import analysis, notebooks, parsing, workloads
 from kernel_lsp.errors import RewriteError, WorkloadError
 from kernel_lsp.pipeline import applied, callers, kept
 from kernel_lsp.pipeline.elsewhere import named_elsewhere
@@ -27,6 +27,11 @@ from kernel_lsp.rewrite.kernels.caller_inputs import ReachedLauncher
 NO_WORKLOAD = (
     f"no workload: nobody said what it is called with; {workloads.RECORD_A_RUN}, or write "
     "`# kernel-lsp: workload x=f32[128,4096]` above it, or get_inputs() in the same file"
+)
+
+ONLY_IPYTHON = (
+    "it needs a line that only IPython understands (a magic or a shell command): write that line "
+    "in Python"
 )
 
 
@@ -88,6 +93,8 @@ def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
         program = _program(snapshot, target, launcher, reached)
     except RewriteError as error:
         return Outcome(qualname=job.qualname, note=error.cause)
+    if notebooks.MAGIC in program.missing:
+        return Outcome(qualname=job.qualname, note=ONLY_IPYTHON)
     if not known:
         return Outcome(qualname=job.qualname, note="; ".join(map(str, problems)) or NO_WORKLOAD)
     if program.kernel is not None:

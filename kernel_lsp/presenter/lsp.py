@@ -130,6 +130,13 @@ def workspace_edit(
     )
 
 
+def join_edits(one: types.WorkspaceEdit, other: types.WorkspaceEdit) -> types.WorkspaceEdit:
+    """Both edits in one; they are of different documents."""
+    listed = [*(one.document_changes or ()), *(other.document_changes or ())]
+    named = {**(one.changes or {}), **(other.changes or {})}
+    return types.WorkspaceEdit(changes=named or None, document_changes=listed or None)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangedFile:
     """A file that an edit of several changes."""

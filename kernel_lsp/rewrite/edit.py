@@ -4,9 +4,10 @@ uses it.
 `apply_edit(text, span, edit) -> str` and `changes(text, span, edit) -> list[TextChange]`.
 
 Lines that the rewrite leaves alone keep their bytes: comments, indentation, line endings, tabs,
-form feeds. New lines take the file's line ending and the target's indentation. A result that does
-not compile is never returned. Not covered: mixed line endings inside the *new* lines (the first
-one wins)."""
+form feeds. New lines take the file's line ending and the target's indentation. In a notebook's
+program new imports and definitions go into the cell of the target: it is the one that is run
+again. A result that does not compile is never returned. Not covered: mixed line endings inside the
+*new* lines (the first one wins)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from kernel_lsp import parsing
+from kernel_lsp import notebooks, parsing
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import SourceEdit, Span
 
@@ -99,6 +100,15 @@ class _File:
         """Line `number`, counted from 1, with its end."""
         return self.text[self.start_of(number) : self.start_of(number + 1)]
 
+    def first_line_of_cell(self, line: int) -> int:
+        """The first line that may be changed of the notebook's cell around a line, magics above it
+        left alone; 1 where this is no notebook's program."""
+        start = self.text.rfind(notebooks.SEPARATOR, 0, self.start_of(line))
+        first = 1 if start < 0 else self.line_of(start) + 1
+        while self.line(first).startswith(notebooks.MAGIC):
+            first += 1
+        return first
+
     def statement_at(self, span: Span) -> ast.stmt:
         """The statement at the top of the file in which the span begins. Raises RewriteError where
         none is."""
@@ -154,17 +164,18 @@ def _import_changes(file: _File, home: ast.stmt, wanted: tuple[str, ...]) -> lis
     ]
     if not missing:
         return []
-    before = [node for node in file.body if (node.end_lineno or 0) < _first_line(home)]
+    first = file.first_line_of_cell(_first_line(home))
+    before = [n for n in file.body if first <= n.lineno and (n.end_lineno or 0) < _first_line(home)]
     block = "".join(f"{line}\n" for line in missing)
-    line = _import_line(file, before)
+    line = _import_line(file, before, first)
     if not any(isinstance(node, ast.Import | ast.ImportFrom) for node in before):
         block += "\n"
     return [file.insertion(line, block)]
 
 
-def _import_line(file: _File, before: list[ast.stmt]) -> int:
+def _import_line(file: _File, before: list[ast.stmt], first: int) -> int:
     """The line that new imports go before: behind the imports, else behind docstring or first
-    comments."""
+    comments. ``first``: none goes above it."""
     anchors: list[ast.stmt] = [
         node for node in before if isinstance(node, ast.Import | ast.ImportFrom)
     ]
@@ -179,7 +190,7 @@ def _import_line(file: _File, before: list[ast.stmt]) -> int:
             n.end_lineno or 0 for n in before if n.lineno <= end
         ]  # `import a; b = 1` on one line
         return max([end, *shared]) + 1
-    line = 1
+    line = first
     while line <= 2 and re.match(r"\ufeff?#(!|.*coding[:=])", file.line(line)):
         line += 1
     return line

@@ -21,7 +21,8 @@ NAME = SOURCE = "kernel-lsp"
 NOTEBOOKS = types.NotebookDocumentSyncOptions(
     notebook_selector=[
         types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(language="python")])
-    ]
+    ],
+    save=True,
 )
 _PYTHON_FILES = types.FileOperationRegistrationOptions(
     filters=[
@@ -45,6 +46,7 @@ ALWAYS: dict[str, Any] = {
     types.WORKSPACE_DID_CHANGE_WATCHED_FILES: None,
     types.NOTEBOOK_DOCUMENT_DID_OPEN: None,
     types.NOTEBOOK_DOCUMENT_DID_CHANGE: None,
+    types.NOTEBOOK_DOCUMENT_DID_SAVE: None,
     types.NOTEBOOK_DOCUMENT_DID_CLOSE: None,
     types.TEXT_DOCUMENT_CODE_ACTION: _ACTIONS,
     types.CODE_ACTION_RESOLVE: None,

@@ -32,6 +32,7 @@ from kernel_lsp.presenter.items import Hint
 from kernel_lsp.records import Event, Job, Snapshot, Target
 from kernel_lsp.server.abilities import Abilities
 from kernel_lsp.server.announced import NAME, NOTEBOOKS
+from kernel_lsp.server.opened import OpenNotebooks
 from kernel_lsp.server.protocol import Protocol, strict_converter
 from kernel_lsp.session import Dismissal, Document, EditorSession, How
 
@@ -76,10 +77,8 @@ class KernelServer(LanguageServer):
         self.folders_to_watch: dict[Path, None] = {}
         """Of documents that were opened a moment ago."""
         self.on_disk: Callable[[frozenset[Path]], None] = lambda paths: None
-        self.on_reconfigured: Callable[[], None] = lambda: None
-        self.actions_in_cells: Callable[[types.CodeActionParams], list[types.CodeAction]] = (
-            lambda params: []
-        )
+        self.notebooks: OpenNotebooks | None = None
+        """None until a client has opened one."""
         self.on_analyzed: Callable[[str], None] = lambda uri: None
         self.searching: Callable[[str, str], bool] = lambda uri, qualname: False
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -194,7 +193,6 @@ class KernelServer(LanguageServer):
             self._reconfigure(folder)
         for uri in self.session.documents:
             self.publish(uri)
-        self.on_reconfigured()
         self.note_change()
         self._ask_again()
 
@@ -220,7 +218,7 @@ class KernelServer(LanguageServer):
 
     async def _analyze_later(self, uri: str, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
-        document = self.session.documents.get(uri)
+        document = self.current(uri)
         if document is None:
             return
         snapshot, begin = document.snapshot, time.monotonic()
@@ -238,6 +236,13 @@ class KernelServer(LanguageServer):
                 self._ask_again()
             self.spawn(self._after_analysis(uri, snapshot))
             self.spawn(self._settle(uri, snapshot))
+
+    def current(self, uri: str) -> Document | None:
+        """The open document of that name, with the text that the client has now; None: there is
+        none."""
+        if self.notebooks is not None:
+            self.notebooks.refresh(uri)
+        return self.session.documents.get(uri)
 
     async def _settle(self, uri: str, snapshot: Snapshot) -> None:
         """A text that stays is what the user meant."""
@@ -291,6 +296,9 @@ class KernelServer(LanguageServer):
         """Send the hints of a document, unless they are what the client has already."""
         document = self.session.documents.get(uri)
         if document is None or not document.current:
+            return
+        if self.notebooks is not None and self.notebooks.holds(uri):
+            self.notebooks.publish(uri, self.session.hints(uri))
             return
         positions = self.positions(document.snapshot)
         hints = [self.diagnostic(hint, positions) for hint in self.session.hints(uri)]
@@ -434,7 +442,7 @@ class KernelServer(LanguageServer):
 
     def job(self, uri: str, qualname: str) -> Job:
         """What the host is asked to do for one target, with the text as it is open now."""
-        document = self.session.documents[uri]
+        document = self.current(uri) or self.session.documents[uri]
         settings = self.settings(document.folder)
         return Job(
             text=document.snapshot.text,

@@ -1,34 +1,25 @@
-"""Notebooks in editors: the cells as one program, and findings and their fixes in the cells.
+"""Notebooks in editors: the cells as one program, and what is known of it in the cells.
 
-pygls keeps the texts of cells. An edit of one cell is an analysis of all, because a name of one
-is used in another; only cells whose findings are others then are told of it. Not covered:
-rewrites that are measured, which need a file that can be run."""
+The session has the program as a document of the notebook's name, so findings, measurements and
+what becomes of offers are as in a file; here lies the way between it and the cells. pygls keeps
+the texts of cells. An edit of one cell is an analysis of all, because a name of one is used in
+another; only cells whose findings are others then are told of it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import PurePath
+from collections.abc import Iterable
+from dataclasses import replace
+from urllib.parse import unquote
 
 from lsprotocol import types
+from pygls.workspace import TextDocument
 
-from kernel_lsp import cells, documents, notebooks, rulesets
+from kernel_lsp import cells, documents, notebooks
 from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter import lsp
-from kernel_lsp.presenter.items import TextEdit
-from kernel_lsp.records import Finding, Snapshot, Span
-from kernel_lsp.server.app import DEBOUNCE_S, KernelServer
-from kernel_lsp.session import examine, finding_hint
-
-
-@dataclass(frozen=True, slots=True)
-class _CellDiagnostics:
-    """One cell as it was analyzed."""
-
-    source: str
-    findings: tuple[Finding, ...]
-    """With spans in the cell."""
+from kernel_lsp.presenter.items import Hint, TextEdit
+from kernel_lsp.records import Snapshot, Span
+from kernel_lsp.server.app import KernelServer
 
 
 class Notebooks:
@@ -36,128 +27,152 @@ class Notebooks:
 
     def __init__(self, ls: KernelServer) -> None:
         self._ls = ls
-        ls.on_reconfigured, ls.actions_in_cells = self.schedule_all, self.actions
-        self._pending: dict[str, asyncio.Task[None]] = {}
-        self._published: dict[str, dict[str, _CellDiagnostics]] = {}
+        ls.notebooks = self
+        self._programs: dict[str, notebooks.NotebookProgram] = {}
+        self._names: dict[str, dict[int, str]] = {}
+        """By notebook: the names of its cells, by their numbers, as the client writes them."""
+        self._changed: set[str] = set()
+        """Notebooks whose cells have changed since their program was made."""
+        self._published: dict[str, dict[str, list[types.Diagnostic]]] = {}
         """By notebook and cell."""
 
-    def schedule(self, uri: str, delay_s: float = DEBOUNCE_S) -> None:
-        """Analyze soon; a burst of changes is analyzed once."""
-        if (earlier := self._pending.pop(uri, None)) is not None:
-            earlier.cancel()
-        self._pending[uri] = self._ls.spawn(self._analyze(uri, delay_s))
+    # --- what the client tells ---------------------------------------------------------------
 
-    def schedule_all(self) -> None:
-        """Settings are others now."""
-        for uri in self._published:
-            self.schedule(uri)
+    def open(self, uri: str) -> None:
+        """Takes a notebook that the client has opened."""
+        self._programs[uri] = notebooks.program(())
+        self._changed.add(uri)
+        self.refresh(uri)
+        if uri in self._ls.session.documents:
+            self._ls.schedule(uri, delay_s=0.0, how="open")
+
+    def change(self, uri: str) -> None:
+        """Analyze soon; a burst of changes is analyzed once, and its program made once."""
+        if uri in self._programs:
+            self._changed.add(uri)
+            self._ls.schedule(uri)
 
     def close(self, uri: str) -> None:
         """Forgets the notebook and takes its cells' findings away."""
-        if (pending := self._pending.pop(uri, None)) is not None:
-            pending.cancel()
+        self._programs.pop(uri, None)
+        self._changed.discard(uri)
+        self._names.pop(uri, None)
         for cell, shown in self._published.pop(uri, {}).items():
-            if shown.findings:
-                self._publish(cell, ())
+            if shown:
+                self._publish(cell, [])
 
-    def actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
-        """What mends the findings at a place of a cell."""
-        uri = params.text_document.uri
-        shown = next((found[uri] for found in self._published.values() if uri in found), None)
-        document = self._ls.workspace.text_documents.get(uri)
-        if shown is None or document is None or document.source != shown.source:
-            return []
-        positions = self._positions(shown.source)
-        where = lsp.span_of(params.range, positions)
-        return [
-            self._fix(uri, document.version, finding, positions, params)
-            for finding in shown.findings
-            if "fix" in finding.data
-            and finding.span.start <= where.end
-            and where.start <= finding.span.end
-        ]
+    # --- for the server ----------------------------------------------------------------------
 
-    def _fix(
-        self,
-        uri: str,
-        version: int | None,
-        finding: Finding,
-        positions: LineIndex,
-        params: types.CodeActionParams,
-    ) -> types.CodeAction:
-        fix = finding.data["fix"]
-        edits = [TextEdit(**edit) for edit in fix["edits"]]
-        versioned = self._ls.abilities.versioned
-        edit = lsp.workspace_edit(uri, version, edits, positions, versioned=versioned)
-        mine = [
-            d
-            for d in params.context.diagnostics
-            if d.source == lsp.SOURCE and d.code == finding.rule
-        ]
-        return lsp.fix_action(f"{fix['title']} ({finding.rule})", edit, mine)
+    def holds(self, uri: str) -> bool:
+        """Whether that is the name of an open notebook."""
+        return uri in self._programs
 
-    async def _analyze(self, uri: str, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
+    def cell(self, uri: str) -> tuple[str, Span, str] | None:
+        """(notebook, where it lies in the program, its source) of a cell that is analyzed."""
+        for notebook, names in list(self._names.items()):
+            if uri in names.values():
+                self.refresh(notebook)
+                for part in self._programs[notebook].parts:
+                    if self._names[notebook].get(part.cell.number) == uri:
+                        return notebook, part.span, part.cell.source
+        return None
+
+    def refresh(self, uri: str) -> None:
+        """Makes the program of the cells as they are now."""
         notebook = self._ls.workspace.get_notebook_document(notebook_uri=uri)
-        if notebook is None:
+        if uri not in self._changed or notebook is None:
             return
-        code = [cell for cell in notebook.cells if cell.kind is types.NotebookCellKind.Code]
-        numbers = {cell.document: number for number, cell in enumerate(notebook.cells, 1)}
-        texts = self._ls.workspace.text_documents  # asked for another, pygls reads the disk
-        sources = {
-            cell.document: texts[cell.document].source for cell in code if cell.document in texts
+        self._changed.discard(uri)
+        names = {
+            number: cell.document
+            for number, cell in enumerate(notebook.cells, 1)
+            if cell.kind is types.NotebookCellKind.Code and self._text(cell.document) is not None
         }
-        given = [
-            notebooks.Cell(number=numbers[name], source=source) for name, source in sources.items()
-        ]
-        program = notebooks.program(given)
-        if len(program.text) > documents.MAX_CHARS:
-            return
-        found = await self._ls.off_loop(examine, Snapshot(uri=uri, text=program.text))
-        counted = rulesets.of(self._ls.settings(self._ls.place(uri)[0]))
-        path = PurePath(self._ls.place(uri)[1])
-        findings = () if counted.excludes(path) else counted.applied(found, path).findings
-        by_number: dict[int, list[Finding]] = {}
-        for number, finding in _in_cells(findings, program):
-            by_number.setdefault(number, []).append(finding)
-        self._show(
-            uri,
-            {
-                name: _CellDiagnostics(source, tuple(by_number.get(numbers[name], ())))
-                for name, source in sources.items()
-            },
+        texts = {number: self._text(name) for number, name in names.items()}
+        program = notebooks.program(
+            notebooks.Cell(number=number, source=text.source)
+            for number, text in texts.items()
+            if text
         )
+        self._programs[uri], self._names[uri] = program, names
+        self._take(uri, Snapshot(uri=uri, text=program.text, version=notebook.version))
 
-    def _show(self, uri: str, now: dict[str, _CellDiagnostics]) -> None:
+    def _take(self, uri: str, snapshot: Snapshot) -> None:
+        session = self._ls.session
+        document = session.documents.get(uri)
+        if not documents.is_wanted(uri, snapshot.text):
+            self.publish(uri, [])
+            session.close(uri)
+        elif document is None:
+            folder, path = self._ls.place(uri)
+            self._ls.settings(folder)
+            session.open(snapshot, folder, path)
+        elif document.snapshot.text != snapshot.text:  # an output is no other program
+            session.change(snapshot)
+
+    def publish(self, uri: str, hints: Iterable[Hint]) -> None:
+        """Tells the client about the cells whose hints are others than before."""
+        program, names = self._programs.get(uri), self._names.get(uri, {})
+        now: dict[str, list[types.Diagnostic]] = {name: [] for name in names.values()}
+        if program is not None:
+            for hint in hints:
+                part = program.part(hint.span.start)
+                if part is not None:
+                    shown = self._in_cell(hint, part, program)
+                    now[names[part.cell.number]].append(shown)
         before = self._published.get(uri, {})
         self._published[uri] = now
-        for cell in before.keys() - now.keys():
-            if before[cell].findings:
-                self._publish(cell, ())
-        for cell, shown in now.items():
-            if shown.findings != (before[cell].findings if cell in before else ()):
-                self._publish(cell, shown.findings, shown.source)
+        for cell in before.keys() | now.keys():
+            if now.get(cell, []) != before.get(cell, []):
+                self._publish(cell, now.get(cell, []))
 
-    def _publish(self, cell: str, findings: tuple[Finding, ...], source: str = "") -> None:
-        positions = self._positions(source)
-        hints = [self._ls.diagnostic(finding_hint(finding), positions) for finding in findings]
+    def edit(self, uri: str, edits: Iterable[TextEdit]) -> types.WorkspaceEdit:
+        """Edits of the program as edits of its cells. Raises ValueError where a line would change
+        that only IPython understands."""
+        program = self._programs[uri]
+        made = program.edits(
+            notebooks.edit_source(program.text, [(e.start, e.end, e.new) for e in edits])
+        )
+        found = types.WorkspaceEdit()
+        for cell, changes in made:
+            name = self._names[uri][cell.number]
+            part = lsp.workspace_edit(
+                name,
+                text.version if (text := self._text(name)) is not None else None,
+                [TextEdit(start=start, end=end, new=new) for start, end, new in changes],
+                self._positions(cell.source),
+                versioned=self._ls.abilities.versioned,
+            )
+            found = lsp.join_edits(found, part)
+        return found
+
+    def words(self, uri: str, text: str) -> str:
+        """Words about lines of the program as words about lines of its cells."""
+        return cells.in_cells(self._programs[uri], text)
+
+    def _in_cell(
+        self, hint: Hint, part: notebooks.CellPart, program: notebooks.NotebookProgram
+    ) -> types.Diagnostic:
+        begin = part.span.start
+        end = min(hint.span.end, part.span.end)
+        here = replace(
+            hint,
+            span=Span(start=hint.span.start - begin, end=end - begin),
+            message=cells.in_cells(program, hint.message),
+            data=cells.place_data(hint.data, hint.span, program),
+        )
+        return self._ls.diagnostic(here, self._positions(part.cell.source))
+
+    def _text(self, cell: str) -> TextDocument | None:
+        """What pygls has of a cell, by its name without the escapes that VS Code writes. Asked for
+        one that is not open, it reads the disk."""
+        found: TextDocument | None = self._ls.workspace.text_documents.get(unquote(cell))
+        return found
+
+    def _publish(self, cell: str, found: list[types.Diagnostic]) -> None:
         self._ls.text_document_publish_diagnostics(
-            types.PublishDiagnosticsParams(uri=cell, diagnostics=hints)
+            types.PublishDiagnosticsParams(uri=cell, diagnostics=found)
         )
 
     def _positions(self, source: str) -> LineIndex:
-        encoding = self._ls.workspace.position_encoding
-        return LineIndex(source, str(getattr(encoding, "value", encoding)))
-
-
-def _in_cells(
-    findings: tuple[Finding, ...], program: notebooks.NotebookProgram
-) -> Iterator[tuple[int, Finding]]:
-    """(number of the cell, finding with its span and its fix in the cell's text)."""
-    for finding in findings:
-        part = program.part(finding.span.start)
-        if part is None:
-            continue
-        begin, end = finding.span.start - part.span.start, finding.span.end - part.span.start
-        within = Span(start=begin, end=min(end, len(part.cell.source)))
-        yield part.cell.number, cells.move_finding(cells.place_finding(finding, program), within)
+        return LineIndex(source, self._ls.position_encoding)

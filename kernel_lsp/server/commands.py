@@ -370,7 +370,7 @@ COMMANDS: dict[str, Handler] = {
 
 def _target(ls: KernelServer, arguments: Json) -> tuple[str, str]:
     uri, qualname = _text(arguments, "uri"), _text(arguments, "qualname")
-    if uri not in ls.session.documents:
+    if ls.current(uri) is None:
         raise RequestFailed(f"{uri} is not open as a Python document: open it in the editor first")
     return uri, qualname
 

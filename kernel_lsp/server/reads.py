@@ -6,16 +6,18 @@ All answer from memory: pygls runs cancelled requests too, so slow ones would pi
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from lsprotocol import types
 
+from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.positions import LineIndex
+from kernel_lsp.notebooks import is_notebook
 from kernel_lsp.presenter import lsp, near_misses, thumbnails
-from kernel_lsp.presenter.items import Action
-from kernel_lsp.records import Json, Span, Target
-from kernel_lsp.server import announced, programs
+from kernel_lsp.presenter.items import Action, TextEdit
+from kernel_lsp.records import Json, Snapshot, Span, Target
+from kernel_lsp.server import announced, places, programs
 from kernel_lsp.server.app import KernelServer, count_time
 from kernel_lsp.server.protocol import RequestFailed
 from kernel_lsp.session import fingerprint_of
@@ -75,31 +77,27 @@ async def on_will_rename(
 
 @count_time("hover")
 def _on_hover(ls: KernelServer, params: types.HoverParams) -> types.Hover | None:
-    uri = params.text_document.uri
-    document = ls.session.documents.get(uri)
-    if document is None or not ls.settings(document.folder).hover:
+    place = places.find(ls, params.text_document.uri)
+    if place is None or not _settings(ls, place).hover:
         return None
-    positions = ls.positions(document.snapshot)
-    offset = positions.offset(params.position.line, params.position.character)
-    found = ls.session.hover(uri, offset)
-    if found is None:
+    offset = place.offset(params.position)
+    found = ls.session.hover(place.uri, offset)
+    if found is None or (span := place.within(found[0])) is None:
         return None
-    pictured = ls.session.pictured(uri, offset) if ls.abilities.pictures else None
+    pictured = ls.session.pictured(place.uri, offset) if ls.abilities.pictures else None
     picture = thumbnails.markdown(pictured) if pictured is not None else None
-    plain = not ls.abilities.markdown
-    return lsp.hover(found[1], found[0], positions, plain=plain, picture=picture)
+    plain, words = not ls.abilities.markdown, _words(ls, place.uri, found[1])
+    return lsp.hover(words, span, place.positions, plain=plain, picture=picture)
 
 
 @count_time("codeAction")
 def _on_code_action(
     ls: KernelServer, params: types.CodeActionParams
 ) -> list[types.CodeAction | types.Command]:
-    uri = params.text_document.uri
-    document = ls.session.documents.get(uri)
-    if document is None:
-        return list(ls.actions_in_cells(params)) if ls.abilities.literals else []
-    where = lsp.span_of(params.range, ls.positions(document.snapshot))
-    items = _actions(ls, uri, where, params)
+    place = places.find(ls, params.text_document.uri)
+    if place is None:
+        return []
+    items = _actions(ls, place.uri, place.span(params.range), params)
     wanted = [item for item in items if _asked_for(item.kind, params.context.only)]
     if ls.abilities.literals:
         return list(wanted)
@@ -135,37 +133,64 @@ def on_resolve(ls: KernelServer, action: types.CodeAction) -> types.CodeAction:
 
 @count_time("codeLens")
 def _on_code_lens(ls: KernelServer, params: types.CodeLensParams) -> list[types.CodeLens] | None:
-    uri = params.text_document.uri
-    document = ls.session.documents.get(uri)
-    if document is None or not ls.settings(document.folder).code_lens:
+    place = places.find(ls, params.text_document.uri)
+    if place is None or not _settings(ls, place).code_lens:
         return None
-    ls.answering(document)
-    positions = ls.positions(document.snapshot)
-    return [lsp.lens(item, uri, positions) for item in ls.session.lenses(uri)]
+    ls.answering(ls.session.documents[place.uri])
+    return [
+        lsp.lens(replace(item, span=span), place.uri, place.positions)
+        for item in ls.session.lenses(place.uri)
+        if (span := place.within(item.span)) is not None
+    ]
 
 
 @count_time("inlayHint")
 def _on_inlay_hint(ls: KernelServer, params: types.InlayHintParams) -> list[types.InlayHint] | None:
-    uri = params.text_document.uri
-    document = ls.session.documents.get(uri)
-    if document is None or not ls.settings(document.folder).inlay_hints:
+    place = places.find(ls, params.text_document.uri)
+    if place is None or not _settings(ls, place).inlay_hints:
         return None
-    ls.answering(document)
-    positions = ls.positions(document.snapshot)
-    return [lsp.inlay(span, text, positions) for span, text in ls.session.inlays(uri)]
+    ls.answering(ls.session.documents[place.uri])
+    return [
+        lsp.inlay(within, text, place.positions)
+        for span, text in ls.session.inlays(place.uri)
+        if (within := place.within(span)) is not None
+    ]
 
 
 def edit_for(ls: KernelServer, uri: str, proposal: str) -> types.WorkspaceEdit:
     """The edit of a proposal on the text as it is now. Raises RequestFailed when the code is not
     what was measured."""
+    ls.current(uri)
     try:
         snapshot, edits = ls.session.resolve(uri, proposal)
-    except KernelLspError as error:
+        return _edit(ls, snapshot, edits)
+    except (KernelLspError, ValueError) as error:
         raise RequestFailed(str(error)) from error
-    positions: LineIndex = ls.positions(snapshot)
+
+
+def _edit(ls: KernelServer, snapshot: Snapshot, edits: list[TextEdit]) -> types.WorkspaceEdit:
+    """Edits of a document's text; of a notebook's program as edits of its cells. Raises ValueError
+    where these cannot hold them."""
+    if ls.notebooks is not None and ls.notebooks.holds(snapshot.uri):
+        return ls.notebooks.edit(snapshot.uri, edits)
     return lsp.workspace_edit(
-        uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned
+        snapshot.uri,
+        snapshot.version,
+        edits,
+        ls.positions(snapshot),
+        versioned=ls.abilities.versioned,
     )
+
+
+def _settings(ls: KernelServer, place: places.TextPlace) -> Settings:
+    return ls.settings(ls.session.documents[place.uri].folder)
+
+
+def _words(ls: KernelServer, uri: str, text: str) -> str:
+    """Words about lines as the client counts them."""
+    if ls.notebooks is not None and ls.notebooks.holds(uri):
+        return ls.notebooks.words(uri, text)
+    return text
 
 
 def _rewrite(
@@ -196,15 +221,15 @@ def _fixes(
     """What mends a finding, or a comment that leaves it out; with the edit at once: nothing has to
     be measured for it."""
     snapshot = ls.session.documents[uri].snapshot
-    positions = ls.positions(snapshot)
     made = []
     for finding, title, edits in [
         *ls.session.fixes(uri, where),
         *ls.session.ignores(uri, where),
     ]:
-        edit = lsp.workspace_edit(
-            uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned
-        )
+        try:
+            edit = _edit(ls, snapshot, edits)
+        except ValueError:  # on a line that IPython alone understands
+            continue
         mine = [
             d
             for d in params.context.diagnostics
@@ -233,7 +258,8 @@ def _optimize(
     items = []
     for target in ls.session.targets(uri, where)[:1]:
         arguments = {"uri": uri, "qualname": target.qualname}
-        if target.qualname in ls.session.documents[uri].unmeasurable:
+        unmeasurable = ls.session.documents[uri].unmeasurable
+        if target.qualname in unmeasurable and not is_notebook(uri):  # which no command runs
             title = f"Record a run that calls {target.qualname}…"
             items.append(lsp.command_action(title, "kernel-lsp.recordRun", arguments))
         if not offers:

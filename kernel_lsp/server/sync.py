@@ -47,16 +47,26 @@ def register_notebooks(ls: KernelServer) -> None:
         return Notebooks(ls)
 
     def on_notebook_open(ls: KernelServer, params: types.DidOpenNotebookDocumentParams) -> None:
-        open_ones().schedule(params.notebook_document.uri, delay_s=0.0)
+        uri = params.notebook_document.uri
+        open_ones().open(uri)
+        if (document := ls.session.documents.get(uri)) is not None:
+            folder = Path(document.folder)
+            watch_soon(ls, [folder, (folder / document.path).parent])
 
     def on_notebook_change(ls: KernelServer, params: types.DidChangeNotebookDocumentParams) -> None:
-        open_ones().schedule(params.notebook_document.uri)
+        open_ones().change(params.notebook_document.uri)
+
+    def on_notebook_save(ls: KernelServer, params: types.DidSaveNotebookDocumentParams) -> None:
+        _saved(ls, params.notebook_document.uri)
 
     def on_notebook_close(ls: KernelServer, params: types.DidCloseNotebookDocumentParams) -> None:
-        open_ones().close(params.notebook_document.uri)
+        uri = params.notebook_document.uri
+        open_ones().close(uri)
+        _closed(ls, uri)
 
     ls.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(on_notebook_open)
     ls.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(on_notebook_change)
+    ls.feature(types.NOTEBOOK_DOCUMENT_DID_SAVE)(on_notebook_save)
     ls.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)(on_notebook_close)
 
 
@@ -105,7 +115,10 @@ def _forget(ls: KernelServer, uri: str) -> None:
 
 
 def _on_save(ls: KernelServer, params: types.DidSaveTextDocumentParams) -> None:
-    uri = params.text_document.uri
+    _saved(ls, params.text_document.uri)
+
+
+def _saved(ls: KernelServer, uri: str) -> None:
     document = ls.session.documents.get(uri)
     if document is None:
         return
@@ -117,7 +130,10 @@ def _on_save(ls: KernelServer, params: types.DidSaveTextDocumentParams) -> None:
 
 def on_close(ls: KernelServer, params: types.DidCloseTextDocumentParams) -> None:
     """From here on the disk is the truth, so look there once."""
-    uri = params.text_document.uri
+    _closed(ls, params.text_document.uri)
+
+
+def _closed(ls: KernelServer, uri: str) -> None:
     document = ls.session.documents.get(uri)
     ls.withdraw(uri)
     if document is not None:

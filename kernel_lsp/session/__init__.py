@@ -14,6 +14,7 @@ from kernel_lsp.analysis.silence import ignoring
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.journal.tracker import IN_PLACE, Dismissal, How
+from kernel_lsp.notebooks import is_notebook
 from kernel_lsp.presenter import breaks, cards, near_misses
 from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
@@ -228,7 +229,7 @@ class EditorSession(OfferTracking):
         ]
         if rules.reports(NO_WORKLOAD, path):
             hints += [
-                wording.workload_hint(t)
+                wording.workload_hint(t, in_notebook=is_notebook(document.path))
                 for t in missing
                 if not self._finding_silenced(document, NO_WORKLOAD, t.fingerprint)
             ]
@@ -253,7 +254,7 @@ class EditorSession(OfferTracking):
                 else words
             )
             act, proposal = "showEvidence", applied.id
-        elif target.qualname in document.unmeasurable:
+        elif target.qualname in document.unmeasurable and not is_notebook(document.path):
             title, act = "▷ record a run to measure", "recordRun"
         elif outcome is not None:
             found = "the machine was too busy" if outcome.cut_short else "nothing faster found"

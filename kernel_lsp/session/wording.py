@@ -65,12 +65,14 @@ def break_hint(target: Target, one: Break, line: int, text: str) -> Hint:
     )
 
 
-def workload_hint(target: Target) -> Hint:
-    """The hint that says how to make an unmeasured target measurable."""
+def workload_hint(target: Target, *, in_notebook: bool = False) -> Hint:
+    """The hint that says how to make an unmeasured target measurable. A notebook is no program
+    that could be recorded."""
     message = (
         f"{target.qualname} cannot be measured: nobody said what it is called with; "
-        f"{RECORD_A_RUN}, or write "
-        "`# kernel-lsp: workload x=f32[128,4096]` above it, or get_inputs() in the same file"
+        f"{'' if in_notebook else f'{RECORD_A_RUN}, or '}write "
+        "`# kernel-lsp: workload x=f32[128,4096]` above it, or get_inputs() in the same "
+        f"{'notebook' if in_notebook else 'file'}"
     )
     return Hint(span=target.name_span, code=NO_WORKLOAD, message=message, qualname=target.qualname)
 

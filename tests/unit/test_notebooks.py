@@ -4,16 +4,20 @@ alone."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from kernel_lsp import notebooks
 from kernel_lsp.commands.app import app
+from kernel_lsp.pipeline.prepare import ONLY_IPYTHON, PreparedJob, prepare
+from kernel_lsp.records import Job, Outcome, SourceEdit, Span
+from kernel_lsp.rewrite.edit import apply_edit
 
 CASES = Path(__file__).parents[1] / "cases"
 FIXABLE = (CASES / "KL204_low_precision_accumulation.py").read_text()
@@ -55,15 +59,15 @@ def program(text: str) -> notebooks.NotebookProgram:
 @pytest.mark.parametrize(
     ("source", "python"),
     [
-        ("%matplotlib inline\nx = 1\n", "0#atplotlib inline\nx = 1\n"),
+        ("%matplotlib inline\nx = 1\n", "ǃ#atplotlib inline\nx = 1\n"),
         (
             "!pip install torch\nif x:\n    %time f()\n",
-            "0#ip install torch\nif x:\n    0#ime f()\n",
+            "ǃ#ip install torch\nif x:\n    ǃ#ime f()\n",
         ),
-        ("files = !ls *.py\nx.shape?\n??f\n", "files = 0#s *.py\n0#shape?\n0#f\n"),
-        ("%%time\nx = 1\n", "0#time\nx = 1\n"),
+        ("files = !ls *.py\nx.shape?\n??f\n", "files = ǃ#s *.py\nǃ#shape?\nǃ#f\n"),
+        ("%%time\nx = 1\n", "ǃ#time\nx = 1\n"),
         ("%%bash\nls (\n", "#%bash\n#s (\n"),
-        ("!", "0"),
+        ("!", "ǃ"),
         ("x = y % 2\nz = (a\n     % b)\n", "x = y % 2\nz = (a\n     % b)\n"),
         ('"""\n%d\n"""\n', '"""\n%d\n"""\n'),
     ],
@@ -76,7 +80,7 @@ def test_what_only_ipython_understands_keeps_its_length(source: str, python: str
 
 def test_a_cell_that_does_not_parse_costs_no_other() -> None:
     made = program(notebook(code("x = (\n"), TEXT, code("y = 1"), code("await f()")))
-    assert made.text == "# = (\ny = 1\nawait f()\n"
+    assert made.text.split(notebooks.SEPARATOR) == ["# = (\n", "y = 1\n", "await f()\n"]
     assert [(cell.number, why) for cell, why in made.broken] == [
         (1, "line 1: '(' was never closed")
     ]
@@ -112,6 +116,82 @@ def test_an_edit_changes_the_bytes_of_its_lines_alone(indent: int | None, as_lis
     place = found.place
     assert edited.startswith(text[: place.start]) and edited.endswith(text[place.end :])
     assert notebooks.edit_cells(text, [(found, [])]) == text
+
+
+def cells(*sources: str) -> notebooks.NotebookProgram:
+    return program(notebook(*(code(lines(source)) for source in sources)))
+
+
+def edited(made: notebooks.NotebookProgram, new: str) -> list[str]:
+    by_number = {cell.number: edits for cell, edits in made.edits(new)}
+    return [
+        notebooks.edit_source(part.cell.source, by_number.get(part.cell.number, []))
+        for part in made.parts
+    ]
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["a = 1", "b = 2", "def f():", "    pass", ""]), max_size=5),
+        min_size=1,
+        max_size=4,
+    ),
+    st.data(),
+)
+def test_a_new_program_is_put_into_its_cells(sources: list[list[str]], data: st.DataObject) -> None:
+    """Whatever lines come and go at the ends of cells, which have no line end of their own."""
+    texts = ["\n".join(source) for source in sources]
+    made = notebooks.program(
+        notebooks.Cell(number=number, source=text) for number, text in enumerate(texts)
+    )
+    kept = st.lists(st.sampled_from(["a = 1", "c = 3", "    pass"]), max_size=4)
+    news = ["".join(f"{line}\n" for line in data.draw(kept)) for _ in texts]
+    assume(not made.broken)  # one comment in place of what is no Python
+    found = edited(made, notebooks.SEPARATOR.join(news))
+    for before, new, source in zip(texts, news, found, strict=True):
+        end = "" if before.endswith("\n") or not new else "\n"
+        assert source + end == new
+
+
+def test_lines_of_ipython_are_neither_changed_nor_gone_past() -> None:
+    made = cells("%matplotlib inline\nx = 1", "n = !nproc\ny = n")
+    again = edited(made, made.text.replace("x = 1", "x = 2\nz = 3").replace("y = n", "y = 4"))
+    assert again == ["%matplotlib inline\nx = 2\nz = 3", "n = !nproc\ny = 4"]
+    with pytest.raises(ValueError, match="only IPython understands"):
+        made.edits(made.text.replace(f"n = {notebooks.MAGIC}#proc\n", ""))
+    with pytest.raises(ValueError, match="other cells"):
+        made.edits(made.text.replace(notebooks.SEPARATOR, ""))
+
+
+def test_imports_and_definitions_of_a_rewrite_go_into_the_cell_that_is_run_again() -> None:
+    made = cells("import torch", "%%bash\nls", "%%time\n# above\ndef f(x):\n    return x")
+    start = made.text.index("def f")
+    rewrite = SourceEdit(
+        qualname="f",
+        target="def f(x):\n    return g(x)",
+        imports=("import triton",),
+        definitions="def g(x):\n    return triton.next_power_of_2(x)",
+    )
+    new = apply_edit(made.text, Span(start=start, end=len(made.text)), rewrite)
+    assert edited(made, new) == [
+        "import torch",
+        "%%bash\nls",
+        "%%time\nimport triton\n\ndef g(x):\n    return triton.next_power_of_2(x)\n\n\n"
+        "# above\ndef f(x):\n    return g(x)",
+    ]
+
+
+def test_what_needs_a_line_of_ipython_is_not_measured(tmp_path: Path) -> None:
+    """A shell command's output is nothing that a judged program could have."""
+    made = cells(
+        "import torch\nn = !nproc",
+        "# kernel-lsp: workload x=f32[8]\ndef f(x: torch.Tensor):\n    return torch.sum(x) * n",
+        "# kernel-lsp: workload x=f32[8]\ndef g(x: torch.Tensor):\n    return torch.sum(x)",
+    )
+    job = Job(text=made.text, path=str(tmp_path / "work.ipynb"), qualname="f")
+    found = prepare(job)
+    assert isinstance(found, Outcome) and found.note == ONLY_IPYTHON
+    assert isinstance(prepare(replace(job, qualname="g")), PreparedJob)
 
 
 @pytest.mark.parametrize(

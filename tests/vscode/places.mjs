@@ -47,12 +47,10 @@ try {
   say("example", { messages: await editor.messages() });
 
   await editor.file("notes.ipynb");
-  await editor.status("not in notebooks");
-  const tooltip = await editor.tooltip("notebook");
   await editor.page.locator(".notebook-editor .view-line").first().click(); // into the cell
-  await editor.command("kernel-lsp: Optimize the Target");
-  const text = await editor.message("move the module into a .py file");
-  say("notebook", { tooltip, text, messages: await editor.messages() });
+  await editor.command("kernel-lsp: Write a Workload");
+  const text = await editor.message("in a notebook");
+  say("notebook", { text, messages: await editor.messages() });
 } catch (error) {
   await editor.picture(`${state}/failure.png`);
   throw error;

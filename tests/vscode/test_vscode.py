@@ -240,7 +240,7 @@ def test_an_idle_server_takes_no_time(places: Steps) -> None:
     [
         ("no GPU", "set the device to auto or cpu"),
         ("read-only", "a comment above the target does as well"),
-        ("notebook", "move the module into a .py file"),
+        ("notebook", "a comment above the target says it"),
     ],
 )
 def test_what_a_place_lacks_is_one_message_with_a_remedy(
@@ -250,9 +250,40 @@ def test_what_a_place_lacks_is_one_message_with_a_remedy(
     assert remedy in places[step]["text"]
 
 
-def test_a_read_only_folder_has_examples_and_a_notebook_its_sign(places: Steps) -> None:
+def test_a_read_only_folder_has_examples(places: Steps) -> None:
     assert places["example"]["messages"] == []
-    assert "move the module into a .py file" in places["notebook"]["tooltip"]
+
+
+def test_a_rewrite_is_offered_applied_and_undone_in_a_cell(
+    story: Steps, vscode: Path, place: Path
+) -> None:
+    """Measured in the story of the same code as a file. Saved by VS Code: outputs, other cells and
+    magics stay."""
+    base = place / "notebook"
+    for name in ("project", "state"):
+        (base / name).mkdir(parents=True)
+    (base / "data").symlink_to(place / "data")
+    text = example(base)
+    at = text.index("class Gain")
+    output = {"output_type": "stream", "name": "stdout", "text": ["0.37\n"]}
+    sources = ["%matplotlib inline\n" + text[:at], text[at:]]
+    cells = [
+        {**CELL, "source": source.splitlines(keepends=True), "outputs": [output]}
+        for source in sources
+    ]
+    notebook = {**NOTEBOOK, "cells": [*cells, {**CELL, "source": ["!ls"]}]}
+    path = base / "project" / "work.ipynb"
+    path.write_text(json.dumps(notebook, indent=1) + "\n")
+    steps = play(vscode, "notebook", base, base / "project", base / "state", SERVER)
+    assert "x (" in steps["offered"]["lens"]
+    assert any("Rewrite Gain" in row for row in steps["actions"]["rows"])
+    applied, undone = (json.loads(steps[step]["text"])["cells"] for step in ("applied", "undone"))
+    assert "Verified on" in "".join(applied[1]["source"])
+    for cell in (0, 2):
+        assert applied[cell]["source"] == notebook["cells"][cell]["source"]
+    assert [cell["outputs"] for cell in applied] == [[output], [output], []]
+    assert "".join(undone[1]["source"]).rstrip("\n") == sources[1].rstrip("\n")
+    assert steps["undone"]["messages"] == []
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,11 @@ function options(
       hooks.python(),
     );
   return {
-    documentSelector: ["file", "untitled"].map((scheme) => ({ scheme, language: "python" })),
+    // Cells are synchronized with their notebook; named here so that they are asked about, too.
+    documentSelector: ["file", "untitled", "vscode-notebook-cell"].map((scheme) => ({
+      scheme,
+      language: "python",
+    })),
     ...(channel ? { outputChannel: channel } : {}),
     revealOutputChannelOn: RevealOutputChannelOn.Never,
     initializationOptions: () => ({ isTrusted: workspace.isTrusted, settings: settings() }),
@@ -122,7 +126,7 @@ function options(
           ? commands.executeCommand("kernel-lsp.client.recordProgram")
           : next(command, args),
       provideCodeActions: async (document, range, actions, token, next) =>
-        withComparison(await next(document, range, actions, token), actions),
+        withComparison(document, await next(document, range, actions, token), actions),
       handleWorkDoneProgress: (token, params, next) =>
         // What can be cancelled is shown as a pop-up; ours belongs into the status bar, whose menu cancels.
         next(token, params.kind === "begin" ? { ...params, cancellable: false } : params),

@@ -6,11 +6,12 @@ import { report } from "./doctor.ts";
 import { install } from "./install.ts";
 import { inTerminal } from "./programs.ts";
 import type { Session } from "./session.ts";
-import { MENU, NOTEBOOK } from "./status.ts";
+import { MENU } from "./status.ts";
 import { record } from "./workloads.ts";
 
 const DOCTOR = Uri.parse("kernel-lsp-doctor:kernel-lsp-doctor.md");
 const ID = "kernel-lsp.client.";
+const IN_NOTEBOOK = "in a notebook a comment above the target says it: # kernel-lsp: workload x=f32[8,4096]";
 
 export function register(context: ExtensionContext, session: Session): void {
   const table: Record<string, () => unknown> = {
@@ -52,7 +53,6 @@ function send(session: Session, command: string, argument: object): Promise<unkn
 
 /** Runs the server's own action with this command for the target at the cursor. */
 async function atCursor(session: Session, command: string): Promise<void> {
-  notInNotebooks();
   const offered = await session.running.actionsAtCursor();
   const action = offered.find((item) => item.command?.command === command);
   if (action?.command === undefined) {
@@ -69,12 +69,8 @@ function folderOfEditor(): { folder?: string } {
   return folder ? { folder: folder.uri.fsPath } : {};
 }
 
-function notInNotebooks(): void {
-  if (window.activeNotebookEditor !== undefined) throw new Error(NOTEBOOK);
-}
-
 async function recordWorkload(session: Session): Promise<void> {
-  notInNotebooks();
+  if (window.activeNotebookEditor !== undefined) throw new Error(IN_NOTEBOOK);
   const document = window.activeTextEditor?.document;
   if (document?.languageId !== "python") throw new Error("open the Python file of the target first");
   const rows = (await send(session, "kernel-lsp.listKernels", { uri: document.uri.toString() })) as {

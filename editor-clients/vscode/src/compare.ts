@@ -19,6 +19,7 @@ import type { LanguageClient, CodeAction as Offer, TextEdit } from "vscode-langu
 import { TextDocument as Text } from "vscode-languageserver-textdocument";
 
 const SCHEME = "kernel-lsp-rewrite";
+const CELL = "vscode-notebook-cell";
 export const COMPARE = "kernel-lsp.client.compare";
 
 interface Data {
@@ -30,12 +31,18 @@ interface Data {
 type Items = readonly (Command | CodeAction)[] | null | undefined;
 
 /** Beside a rewrite, the same as a comparison. Both go before what dismisses it: VS Code shows quick fixes first,
- * and the first is what Enter takes. Not for the light bulb, which asks on every move. */
-export function withComparison(items: Items, context: CodeActionContext): (Command | CodeAction)[] {
+ * and the first is what Enter takes. Not for the light bulb, which asks on every move. A cell has no comparison:
+ * its rewrite may edit other cells as well. */
+export function withComparison(
+  document: TextDocument,
+  items: Items,
+  context: CodeActionContext,
+): (Command | CodeAction)[] {
   const all = [...(items ?? [])];
   const rewrite = all.find((item): item is CodeAction => dataOf(item) !== undefined);
   if (rewrite === undefined || context.triggerKind === CodeActionTriggerKind.Automatic) return all;
   if (context.only === undefined) rewrite.kind = CodeActionKind.QuickFix.append("kernel");
+  if (document.uri.scheme === CELL) return [rewrite, ...all.filter((item) => item !== rewrite)];
   const title = `Compare ${dataOf(rewrite)?.qualname} with its rewrite`;
   const compare: CodeAction = {
     title,

@@ -28,7 +28,6 @@ export function activate(context: ExtensionContext): void {
       if (AT_START.some((name) => event.affectsConfiguration(`${SECTION}.${name}`))) void own.restart();
       else if (event.affectsConfiguration(SECTION)) void own.status.refresh();
     }),
-    window.onDidChangeActiveNotebookEditor(() => void own.status.refresh()),
   );
   void own.restart();
 }

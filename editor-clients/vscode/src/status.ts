@@ -10,7 +10,6 @@ import {
 } from "vscode";
 
 export const MENU = "kernel-lsp.client.menu";
-export const NOTEBOOK = "cells of a notebook are not read: move the module into a .py file and import it";
 
 /** Of the server. */
 export type Life = "starting" | "running" | "stopped";
@@ -100,9 +99,7 @@ export class Status implements Disposable {
   }
 
   private words(wrong: boolean): string {
-    const open = window.activeNotebookEditor !== undefined;
     if (wrong) return ": off";
-    if (open) return ": not in notebooks";
     const jobs = this.details?.jobs ?? [];
     const device = this.details?.device ? ` · ${this.details.device}` : "";
     return jobs.length > 0 ? `: ${jobs[0]}${jobs.length > 1 ? ` +${jobs.length - 1}` : ""}${device}` : device;
@@ -121,9 +118,6 @@ export class Status implements Disposable {
   private lines(): string[] {
     if (this.problem !== undefined) return [this.problem, "Click for what to do."];
     const lines = this.said.message === null ? [] : [this.said.message];
-    if (window.activeNotebookEditor !== undefined) {
-      lines.push(`Here ${NOTEBOOK}.`);
-    }
     if (!this.trusted()) lines.push("Restricted: no code of this folder is run until you trust it.");
     lines.push(...this.settingsProblems());
     for (const folder of this.details?.folders ?? []) {
