@@ -2,8 +2,8 @@
 
 The rules (secret_rules.py) know how secrets look; a password that a person made looks like
 nothing. So this looks from the other side, and what it does not know is hidden: on a line about
-credentials or a service every unknown word, elsewhere an unknown word that is a text of its own
-(`"…"`) or has digits in it. Known are the words that three files or more of widely used packages
+credentials or a service every unknown word, elsewhere an unknown word with digits in it, or one
+whose letters change as in no name. Known are the words that five files or more of widely used packages
 have (known_words.txt, written by scripts/known_words), and the names of the program itself.
 Not covered: a password of common words."""
 
@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib.resources import files
+from itertools import takewhile
 
 from kernel_lsp import parsing
 from kernel_lsp.agents import secret_values
@@ -24,6 +25,7 @@ SHORTEST_WITH_DIGITS = 6
 LONG_NUMBER = 12
 """Digits of a number that is no size and no port."""
 LONGEST = 300
+NEAR_CHARS = 40
 LINE_CHARS = 2000
 """Of a longer line each part of this length is judged as a line."""
 
@@ -44,6 +46,9 @@ _HUMP = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W\d_A-Za-z]+[a-z]*")
 _PARTS = re.compile(r"[^A-Za-z0-9_\u00c0-\u024f]+|_+")
 _ESCAPE = re.compile(r"\\[abfnrtv0]|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}")
 _GIVEN = re.compile(r"[:=].")
+_KIND = r"(?i:passw(?:or)?d|passphrase|secret|(?<![a-z])(?:pwd|pass|pw))"
+_GIVES = re.compile(_KIND + r"[\"'\]]?\s{0,4}(?:[=:]?=?>?|->|\s(?:is|was))\s{0,4}[\"'`(]?$")
+_GIVES_IT = re.compile(rf"[\w.-]{{0,40}}?{_KIND}[=:]")
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+]{1,9}://[^@]*$")
 _HOST = re.compile(r"(?:[\w-]{1,63}\.){1,6}(?:com|org|net|io|dev|ai|co|edu|gov|eu|de|ch|uk|fr)\b")
@@ -59,8 +64,28 @@ def known_words() -> tuple[frozenset[str], frozenset[str]]:
     """(all known words, those among them that programs are full of)."""
     text = (files("kernel_lsp.agents") / "known_words.txt").read_text(encoding="ascii")
     common, _, rest = text.partition("\n\n")
-    first = frozenset(common.split())
-    return first | frozenset(rest.split()), first
+    first = frozenset(unpack(common))
+    return first.union(unpack(rest)), first
+
+
+def pack(words: Collection[str]) -> str:
+    """The words by alphabet, a line each: how many letters are those of the word before, as a
+    hexadecimal digit, and the others. An editor's extension has no room for more."""
+    lines, before = list[str](), ""
+    for word in sorted(words):
+        pairs = zip(before[:15], word, strict=False)
+        same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        lines.append(f"{same:x}{word[same:]}")
+        before = word
+    return "\n".join(lines)
+
+
+def unpack(text: str) -> Iterator[str]:
+    """The inverse of `pack`."""
+    word = ""
+    for line in text.split():
+        word = word[: int(line[0], 16)] + line[1:]
+        yield word
 
 
 def names_of(source: str) -> frozenset[str]:
@@ -95,8 +120,9 @@ def unexplained(text: str, names: Iterable[str] = ()) -> Iterator[tuple[int, int
             if _is_public(text, start, stop, about=about):
                 done = stop
                 continue
-            near = about and not (not alone and _is_command(text, begin, start, stop))
-            if is_strange(text[start:stop], own, about=near, alone=alone):
+            near = about and (alone or not _is_command(text, begin, start, stop))
+            given = alone or (about and _is_given(text, begin, start, stop))
+            if is_strange(text[start:stop], own, about=near, alone=given):
                 yield start, stop
                 done = stop
 
@@ -133,6 +159,12 @@ def _is_command(text: str, begin: int, start: int, stop: int) -> bool:
     return not text[begin:start].strip() and _GIVEN.search(text, start, stop) is None
 
 
+def _is_given(text: str, begin: int, start: int, stop: int) -> bool:
+    """Whether it is the value of a password by the text around it."""
+    before = text[max(begin, start - NEAR_CHARS) : start]
+    return _GIVES.search(before) is not None or _GIVES_IT.match(text, start, stop) is not None
+
+
 def is_strange(token: str, own: frozenset[str], *, about: bool = True, alone: bool = True) -> bool:
     """Whether a word of the token is unknown: on a line ``about`` credentials or not, and within
     quotes of its own or not."""
@@ -143,7 +175,7 @@ def is_strange(token: str, own: frozenset[str], *, about: bool = True, alone: bo
     plain = token.strip("Ġ▁")
     for what in (_PLACEHOLDER, _ESCAPE, _HOST):
         plain = what.sub(" ", plain)
-    whole = alone and plain == token
+    whole = alone and not _ADDRESS.match(token)
     return any(_is_strange_part(part, own, about, whole) for part in _PARTS.split(plain))
 
 
@@ -170,12 +202,18 @@ def _is_password(part: str, own: frozenset[str], *, whole: bool) -> bool:
     has_digits = any(map(str.isdigit, part)) and len(part) >= SHORTEST_WITH_DIGITS
     words = [w.lower() for w in _HUMP.findall(part) if len(w) >= (3 if has_digits else SHORTEST)]
     is_single = whole and words == [part.lower()]
-    is_harmless = _is_usual if has_digits or is_single else _is_explained
+    is_harmless = _is_usual if has_digits or is_single else _is_explained_there
     return not all(is_harmless(word, own) for word in words)
 
 
 def _is_explained(word: str, own: frozenset[str]) -> bool:
     return _is_own(word, own) or is_known(word)
+
+
+def _is_explained_there(word: str, own: frozenset[str]) -> bool:
+    """On such a line two words that are joined explain nothing: people make passwords so."""
+    known = known_words()[0]
+    return _is_own(word, own) or word in known or any(stem in known for stem in _stems(word))
 
 
 def _is_usual(word: str, own: frozenset[str]) -> bool:
@@ -185,8 +223,14 @@ def _is_usual(word: str, own: frozenset[str]) -> bool:
 
 
 def _is_own(word: str, own: frozenset[str]) -> bool:
-    """Whether it is the program's, `xxxx`, or the name of a kind of secret."""
-    return word in own or len(set(word)) < 3 or _ABOUT.search(word) is not None
+    """Whether it is the program's, `xxxx`, or the name of a kind of secret (`userpassword`)."""
+    if word in own or len(set(word)) < 3:
+        return True
+    kind = _ABOUT.search(word)
+    if kind is None:
+        return False
+    rest = word[: kind.start()], word[kind.end() :]
+    return all(len(part) < 3 or part in known_words()[0] for part in rest)
 
 
 def _is_of_words(part: str, own: frozenset[str]) -> bool:

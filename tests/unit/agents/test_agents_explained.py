@@ -24,12 +24,14 @@ def hide(text: str) -> str:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("name", "shown", "hidden"),
-    [("sixth", 0.02, 0.07), ("seventh", 0.01, 0.08), ("eighth", 0.01, 0.06), ("ninth", 0.01, 0.02)],
+    [("sixth", 0.02, 0.08), ("seventh", 0.01, 0.08), ("eighth", 0.01, 0.06), ("ninth", 0.01, 0.02)],
 )
 def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed: int) -> None:
-    """At first readings: the eighth 82.9 % of 351 by the rules alone, and 98.3 % by what it had
-    taught; the ninth, written after that, 90.1 % of 303 (and 0.9 % of 348 harmless strings, which
-    are such as prompts hold; those of the others are mostly hashes, ids and public keys)."""
+    """At first readings: the eighth 82.9 % of 351 by the rules alone; the ninth, written after what
+    that had taught, 90.1 % of 303 (and 0.9 % of 348 harmless strings, which are such as prompts
+    hold; those of the others are mostly hashes, ids and public keys). Of 69 examples of the rule
+    sets of others (Nosey Parker, CredSweeper, Kingfisher), which are not kept here, the rules alone
+    hid 70 %, this 88 %, and 94 % after that."""
     samples = secret_corpus_marked.read(f"{name}-secrets", seed)
     missed = [one.text for one in samples if one.secret in hide(one.text)]
     assert len(missed) <= shown * len(samples), "\n".join(missed)
@@ -131,3 +133,10 @@ def test_it_takes_linear_time() -> None:
 def test_a_value_that_reads_like_a_name_is_none() -> None:
     assert explained.names_of("password: otterbau\nx = f(y.zebra)") == {"password", "x", "zebra"}
     assert explained.names_of("no python at all") == frozenset()
+
+
+def test_words_are_packed_and_come_back() -> None:
+    words = ["a", "ab", "abc", "b", "extraordinarily", "extraordinarilyso", "extraordinary"]
+    assert list(explained.unpack(explained.pack(words))) == words
+    known, common = explained.known_words()
+    assert "attention" in common and common < known and "" not in known
