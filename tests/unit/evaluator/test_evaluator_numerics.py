@@ -180,3 +180,82 @@ def test_one_wrong_row_in_the_last_piece_is_seen(monkeypatch: pytest.MonkeyPatch
     candidate[299] *= 1.05
     found = numerics.compare(candidate, reference, oracle)
     assert not found.passed and found.detail
+
+
+def test_close_to_the_reference_is_within_half_the_floor_where_both_are_finite() -> None:
+    reference = torch.ones(64)
+    assert numerics.close_to_reference(reference.clone(), reference)
+    assert numerics.close_to_reference(reference + 7 * EPS, reference)
+    assert not numerics.close_to_reference(reference + 9 * EPS, reference)
+    assert not numerics.close_to_reference(torch.ones(4, dtype=torch.int64), torch.zeros(4).long())
+
+
+def test_close_to_the_reference_needs_infinities_and_nan_at_the_same_places() -> None:
+    reference = exact(1.0, float("inf"), float("nan"), 1.0)
+    assert numerics.close_to_reference(reference + 7 * EPS, reference)
+    assert not numerics.close_to_reference(reference + 9 * EPS, reference)
+    assert not numerics.close_to_reference(exact(1.0, 1.0, float("nan"), 1.0), reference)
+    assert not numerics.close_to_reference(exact(1.0, float("-inf"), float("nan"), 1.0), reference)
+    assert not numerics.close_to_reference(exact(float("nan"), float("inf"), 1.0, 1.0), reference)
+
+
+def test_whole_numbers_may_fall_either_way_at_a_tie_and_as_often_as_the_reference_does() -> None:
+    oracle = torch.zeros(100, dtype=torch.int64)
+    reference = oracle.clone()
+    reference[:3] = 1
+    result = numerics.compare_exact(oracle, reference, oracle)
+    assert result.passed and result.candidate_error == 0.0
+    assert result.reference_error == pytest.approx(0.03)
+    assert result.tolerance == pytest.approx(numerics.FACTOR * 0.03)
+    wrong = reference.clone()
+    wrong[50:56] = 7
+    assert numerics.compare_exact(wrong, reference, oracle).passed
+    wrong[56] = 7
+    result = numerics.compare_exact(wrong, reference, oracle)
+    assert not result.passed and result.candidate_error == pytest.approx(0.07)
+    assert not numerics.compare_exact(wrong, reference, None).passed
+    nothing = torch.zeros(0, dtype=torch.int64)
+    assert numerics.compare_exact(nothing, nothing, nothing).passed
+
+
+def edges(family: str, candidate: float, reference: float, oracle: float) -> bool:
+    """Whether a candidate passes that differs from a reference of ones at one place."""
+    one, other, wide = torch.ones(3), torch.ones(3), torch.ones(3, dtype=torch.float64)
+    one[1], other[1], wide[1] = candidate, reference, oracle
+    return numerics.compare_edges(one, other, wide, family) is None
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    ("family", "candidate", "reference", "oracle", "passes"),
+    [
+        ("infinite", INF, INF, INF, True),
+        ("infinite", -INF, INF, INF, False),
+        ("infinite", 1.0, INF, INF, False),
+        ("infinite", NAN, INF, INF, True),  # a difference of two terms, one of them written
+        ("infinite", 1.0, INF, 1.0, True),  # the reference overflows on its way
+        ("infinite", INF, 1.0, 1.0, False),
+        ("infinite", NAN, 1.0, 1.0, False),
+        ("infinite", 1.0, NAN, NAN, True),  # there is no answer, and a rewrite may give one
+        ("not_a_number", 1.0, NAN, NAN, False),  # what went wrong before may not be hidden
+        ("not_a_number", NAN, NAN, NAN, True),
+        ("extreme", INF, 3e38, 3e38, True),  # parts of the sum were larger than the sum
+        ("extreme", INF, 1e30, 1e30, False),
+        ("infinite", INF, 3e38, 3e38, False),
+    ],
+)
+def test_values_at_the_edges_mean_what_the_oracle_confirms(
+    family: str, candidate: float, reference: float, oracle: float, passes: bool
+) -> None:
+    assert edges(family, candidate, reference, oracle) == passes
+
+
+def test_nan_may_stand_for_anything_where_that_is_uncertain() -> None:
+    one, other, wide = exact(NAN, 1.0), exact(1.0, 1.0), torch.ones(2, dtype=torch.float64)
+    assert numerics.compare_edges(one, other, wide, "infinite") is not None
+    here = torch.tensor([True, False])
+    assert numerics.compare_edges(one, other, wide, "infinite", here) is None
+    assert numerics.compare_edges(one, other, wide, "infinite", ~here) is not None
+    assert numerics.compare_edges(exact(INF, 1.0), other, wide, "infinite", here) is not None

@@ -228,3 +228,32 @@ def test_a_third_is_zero_a_third_is_tied_and_a_sixth_rounds_at_the_half() -> Non
     assert share["zeros"] == pytest.approx(1 / 3, abs=0.01)
     assert share["tied"] == pytest.approx(1 / 3, abs=0.01)
     assert share["untouched"] == pytest.approx(1 / 6, abs=0.01)
+
+
+def test_no_parameter_keeps_its_default_and_structure_is_kept() -> None:
+    norm = torch.nn.BatchNorm1d(4000)
+    norm.register_buffer("mask", torch.ones(3))
+    made = inputs.random_state(norm, torch.Generator().manual_seed(5))
+    assert made["weight"].mean() == pytest.approx(1.0, abs=0.05)
+    assert made["weight"].std() == pytest.approx(0.5, abs=0.05)
+    assert made["bias"].mean() == pytest.approx(0.0, abs=0.05)
+    assert made["bias"].std() == pytest.approx(0.2, abs=0.02)
+    assert made["running_mean"].std() == pytest.approx(0.3, abs=0.03)
+    assert (made["running_var"] > 0).all()
+    assert made["running_var"].log().std() == pytest.approx(0.5, abs=0.05)
+    assert torch.equal(made["mask"], torch.ones(3)) and made["num_batches_tracked"] == 0
+
+
+def test_parameters_keep_their_scale_and_one_positive_number_stays_positive() -> None:
+    module = torch.nn.Module()
+    module.spread = torch.nn.Parameter(3 + 0.1 * torch.randn(4000))
+    module.temperature = torch.nn.Parameter(torch.tensor(0.05))
+    module.nothing = torch.nn.Parameter(torch.zeros(0))
+    temperatures = []
+    for seed in range(50):
+        made = inputs.random_state(module, torch.Generator().manual_seed(seed))
+        temperatures.append(made["temperature"].item())
+    assert made["spread"].mean() == pytest.approx(3.0, abs=0.02)
+    assert made["spread"].std() == pytest.approx(0.1, abs=0.01)
+    assert min(temperatures) > 0 and 0.01 < max(temperatures) < 0.2
+    assert made["nothing"].numel() == 0
