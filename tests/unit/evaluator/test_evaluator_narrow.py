@@ -79,6 +79,15 @@ def test_what_rounding_does_not_explain_is_refused(wrong: object) -> None:
     assert not judged(wrong(in_float32(*inputs)), inputs).passed  # type: ignore[operator]
 
 
+def test_a_whole_that_is_too_large_is_said_to_be() -> None:
+    inputs = drawn(torch.bfloat16, tails=False)
+    right = in_float32(*inputs)
+    larger, smaller = ((right.float() * by).bfloat16() for by in (1.009, 0.991))
+    for wrong in (larger, smaller):
+        problem = judged(wrong, inputs).detail
+        assert problem.startswith("the whole is off by a factor of 1.0"), problem
+
+
 INF, NAN = float("inf"), float("nan")
 
 

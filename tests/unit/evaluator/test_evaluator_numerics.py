@@ -231,16 +231,8 @@ INF, NAN = float("inf"), float("nan")
 @pytest.mark.parametrize(
     ("family", "candidate", "reference", "oracle", "passes"),
     [
-        ("infinite", INF, INF, INF, True),
-        ("infinite", -INF, INF, INF, False),
-        ("infinite", 1.0, INF, INF, False),
-        ("infinite", NAN, INF, INF, True),  # a difference of two terms, one of them written
         ("infinite", 1.0, INF, 1.0, True),  # the reference overflows on its way
         ("infinite", INF, 1.0, 1.0, False),
-        ("infinite", NAN, 1.0, 1.0, False),
-        ("infinite", 1.0, NAN, NAN, True),  # there is no answer, and a rewrite may give one
-        ("not_a_number", 1.0, NAN, NAN, False),  # what went wrong before may not be hidden
-        ("not_a_number", NAN, NAN, NAN, True),
         ("extreme", INF, 3e38, 3e38, True),  # parts of the sum were larger than the sum
         ("extreme", INF, 1e30, 1e30, False),
         ("infinite", INF, 3e38, 3e38, False),

@@ -64,6 +64,8 @@ def test_the_bootstrap_ranks_of_three_and_five_values_worked_by_hand() -> None:
     # the second value reaches: P(3 or more of 5 below 2/5) = 0.31744.
     assert stats.binomial_tail(5, 1 / 5, 3) == pytest.approx(0.05792)
     assert stats.bootstrap_ranks(5, 0.5) == (1, 3)
+    # Of four, half are two: P(2 or more of 4 hit the least) = 0.2617 reaches a tail of 25 %.
+    assert stats.bootstrap_ranks(4, 0.5) == (0, 3)
 
 
 @pytest.mark.parametrize("count", [11, 30])

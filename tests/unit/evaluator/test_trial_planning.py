@@ -94,6 +94,14 @@ def test_small_calls_are_tried_at_every_size_and_big_ones_at_a_few() -> None:
     assert [(t["layout"], t["batch"] in (1, 3, 5)) for t in big if t["batch"]] == [("sliced", True)]
 
 
+def test_what_is_small_or_big_counts_elements_up_to_the_very_bound() -> None:
+    batch, small = ((0,), (1, 3, 5)), planning.SMALL - 4
+    assert len([t for t in planned(batch=batch, elements=small) if t["batch"]]) == 3
+    assert len([t for t in planned(batch=batch, elements=small + 1) if t["batch"]]) == 1
+    bound = planned(batch=batch, elements=2**20, layouts=["sliced"])
+    assert [t["layout"] for t in bound if t["batch"]] == ["as_given"]
+
+
 def test_of_huge_calls_only_the_first_and_the_last_values_are_of_full_size() -> None:
     trials = planned(batch=((0,), (2, 3)), elements=2**27)
     full = [trial["family"] for trial in trials if trial["batch"] is None and not trial["edit"]]
@@ -215,6 +223,14 @@ def test_edges_stand_at_a_few_places_and_leave_the_rest() -> None:
     assert torch.equal(inputs.with_edges(torch.ones(1), "infinite", draw), torch.ones(1))
     whole = torch.ones(50, dtype=torch.int64)
     assert inputs.with_edges(whole, "infinite", draw) is whole
+
+
+def test_edges_take_a_quarter_of_a_small_tensor_at_most() -> None:
+    found = [
+        int((~torch.isfinite(inputs.with_edges(torch.randn(16), "infinite", draw))).sum())
+        for draw in map(torch.Generator().manual_seed, range(60))
+    ]
+    assert max(found) == 4
 
 
 def test_a_third_is_zero_a_third_is_tied_and_a_sixth_rounds_at_the_half() -> None:

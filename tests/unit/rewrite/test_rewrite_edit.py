@@ -81,6 +81,25 @@ def test_one_line_of_a_long_target_of_equal_lines_is_one_change() -> None:
     assert text[change.start : change.end].count("\n") == 1
 
 
+def test_what_the_file_imports_or_defines_already_is_not_written_again() -> None:
+    text = "import torch\n\n\ndef helper():\n    return 1\n\n\nclass Model:\n    a = helper()\n"
+    same = edit(
+        imports=("import torch",),
+        definitions="def helper():\n    return 1",
+        target="class Model:\n    a = helper() + 1",
+    )
+    made = apply_edit(text, span_of(text, "Model"), same)
+    assert made == text.replace("a = helper()\n", "a = helper() + 1\n")
+    other = edit(
+        imports=("import torch as t", "from torch import nn"),
+        definitions="def helper():\n    return 2",
+        target="class Model:\n    a = helper()",
+    )
+    made = apply_edit(text, span_of(text, "Model"), other)
+    assert made.startswith("import torch\nimport torch as t\nfrom torch import nn\n")
+    assert "def helper_2():\n    return 2\n\n\nclass Model:\n    a = helper_2()" in made
+
+
 def test_a_target_of_one_line_is_found_on_it() -> None:
     text = "import os\ndef before(): return 1\ndef target(x): return x\n"
     made = apply_edit(text, span_of(text, "target"), edit(target="def target(x): return x + 1"))
