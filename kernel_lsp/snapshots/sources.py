@@ -80,8 +80,8 @@ class _ServedSourceFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the other finders find, its text replaced where another is served; None where they
-        find nothing."""
+        """What the finders behind this one find, its text replaced where another is served; None
+        where they find nothing."""
         place = sys.meta_path.index(self) if self in sys.meta_path else len(sys.meta_path)
         for finder in sys.meta_path[place + 1 :]:  # two hooks that ask each other never end
             find = getattr(finder, "find_spec", None)
