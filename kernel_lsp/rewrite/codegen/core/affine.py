@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
+
 
 @dataclass(frozen=True, slots=True)
 class IndexTerm:
@@ -90,6 +92,14 @@ class Within:
         low, high = self.index.range
         return high < self.low or low > self.high
 
+    @property
+    def simple(self) -> Within:
+        """The same of a sum without a constant and without a common factor."""
+        terms, shift = self.index.terms, self.index.constant
+        by = math.gcd(*(factor for _, factor in terms)) or 1
+        index = IndexSum(tuple((item, factor // by) for item, factor in terms))
+        return Within(index, -((shift - self.low) // by), (self.high - shift) // by)
+
 
 def make(factors: Mapping[IndexTerm, int], constant: int) -> IndexSum:
     """A sum of these terms in their one order, those with factor 0 left out."""
@@ -119,7 +129,7 @@ def divide(index: IndexSum, by: int) -> tuple[IndexSum, IndexSum]:
     )
     low = rest.range[0]
     if low == -math.inf:
-        raise ValueError("an index that falls without end")
+        raise Unsupported("an index that falls without end")
     shift = math.floor(low / by)  # the rest starts at 0 to by - 1
     quotient, rest = make(whole, shift), rest.plus(-shift * by)
     if rest.range[1] < by:

@@ -144,7 +144,7 @@ class ReadPlan:
             place = (*at[: join.dim], index.plus(-start), *at[join.dim + 1 :])
             inner = self.at(part, place, _union(under, _open((inside,))))
             assert isinstance(inner, Expression)
-            before = Within(index, 0, start + size - 1)
+            before = Within(index, 0, start + size - 1).simple
             if made is None or before.always:  # the rest is no other part's
                 made = inner
             else:
@@ -189,7 +189,7 @@ _ADD = Value(op="add", hint="total")
 
 def _open(found: Sequence[Within]) -> tuple[Within, ...]:
     """Conditions that do not always hold."""
-    return tuple(condition for condition in found if not condition.always)
+    return tuple(condition.simple for condition in found if not condition.always)
 
 
 def _union(left: tuple[Within, ...], right: Sequence[Within]) -> tuple[Within, ...]:

@@ -107,7 +107,7 @@ class MovedJob:
             return ()
         sizes = enumerate(zip(self.shape, output.shape, strict=True))
         return tuple(
-            Within(affine.coordinate(dim, size), 0, own - 1)
+            Within(affine.coordinate(dim, size), 0, own - 1).simple
             for dim, (size, own) in sizes
             if own != size
         )

@@ -188,19 +188,18 @@ class Writer:
         return found[0] if len(found) == 1 else f"({' & '.join(found)})"
 
     def _condition(self, condition: Within, tiling: Tiling) -> str:
+        """Below the first that is too large: of `<` Triton knows that it holds for a whole vector,
+        of `<=` it does not."""
         low, high = condition.index.range
         text = self.index(condition.index, tiling)
         tests = []
         if condition.low == condition.high:
             tests = [f"{atom(text)} == {condition.low}"]
         else:
-            # A constant belongs to the bounds: index - 3 >= 0 is index >= 3.
-            shift = condition.index.constant
-            text = self.index(replace(condition.index, constant=0), tiling)
             if low < condition.low:
-                tests.append(f"{atom(text)} >= {condition.low - shift}")
+                tests.append(f"{atom(text)} >= {condition.low}")
             if high > condition.high:
-                tests.append(f"{atom(text)} <= {condition.high - shift}")
+                tests.append(f"{atom(text)} < {condition.high + 1}")
         tests = [f"({test})" for test in tests] if len(tests) > 1 else tests
         return self.define("inside", " & ".join(tests))
 

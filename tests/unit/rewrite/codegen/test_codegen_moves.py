@@ -261,6 +261,19 @@ def test_both_of_a_pair_are_read_and_written_as_one(form, taken) -> None:
     assert not re.search(r"(//|%) 2\b", after.split("class Model")[0])
 
 
+def test_conditions_of_neighbors_are_of_a_form_that_keeps_vectors() -> None:
+    """GPT-J turns the first pairs of a head: of `cols * 2 <= 63` Triton does not know that it holds
+    for a whole vector, and loads element by element."""
+    expression = (
+        "(lambda t, y: torch.cat((t * y + torch.stack((-t[..., 1::2], t[..., ::2]), -1).flatten(-2)"
+        " * y, x[..., 32:]), -1))(x[..., :32], y.repeat_interleave(2, -1))"
+    )
+    inputs = f"torch.randn(2, 5, 3, 64, {G}), torch.randn(5, 1, 16)"
+    after = rewritten_trained(program(expression, inputs), SKILL)
+    kernels = after.split("class Model")[0]
+    assert "cols < 16" in kernels and "<=" not in kernels
+
+
 def test_what_an_upsampled_element_gathers_is_read_as_one() -> None:
     expression, inputs = TWO["skips beside upsampling"]
     after = rewritten_trained(program(expression, inputs, arguments="x, y, z"), SKILL)
@@ -304,6 +317,15 @@ def test_tensors_of_another_batch_and_empty_ones_take_the_kernel(interpreter) ->
 def test_what_no_kernel_can_be_made_of_is_left_alone(expression) -> None:
     source = program(expression, "torch.randn(4, 6), torch.randint(0, 6, (3,))")
     assert matches(source, SKILL)[1] == []
+
+
+def test_a_batch_that_is_turned_and_repeated_is_left_as_a_whole() -> None:
+    """Its places fall without end, for all that is known of a batch."""
+    expression = (
+        "(lambda h: h + h.flip(0) * 0.3)(x.repeat_interleave(2, 0)).repeat_interleave(2, 0) * 2"
+    )
+    found = matches(program(expression, "torch.randn(1)", arguments="x"), SKILL)[1]
+    assert all("mul_1" not in match.label for match in found)
 
 
 def test_what_others_read_is_not_computed_again() -> None:
