@@ -4,7 +4,7 @@ It reduces with a function of our own one element at a time, and replaces the la
 again at every call of one kernel's function from another. Here whole slices are combined at once,
 one after the other as Triton's interpreter has it (halves with halves where nothing is rounded),
 and the language is replaced once: these processes do nothing but interpret. What is interpreted
-stays Triton's."""
+stays Triton's, with bfloat16 as the product's own judges have it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from triton.runtime import interpreter
 
+from kernel_lsp.evaluator.devices.interpreted_bfloat16 import compute_bfloat16
+
 REDUCE = interpreter.ReduceOps.generic_reduce
 EXACT = ("_nan_max", "_nan_min")
 """Functions of generated kernels that pick a value: the order in which they meet changes no bit."""
@@ -20,6 +22,7 @@ EXACT = ("_nan_max", "_nan_min")
 
 def apply() -> None:
     """For the rest of this process, which must interpret only."""
+    compute_bfloat16()
     interpreter.ReduceOps.generic_reduce = _reduce
     interpreter._patch_lang = _Once(interpreter._patch_lang)
 

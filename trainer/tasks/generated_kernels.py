@@ -109,8 +109,7 @@ def generate(
 
 def check(one: Built) -> str | None:
     """Why a kernel is of no use; None: it is. In Triton's interpreter, which has to be switched on
-    before, on few numbers in float32 (the interpreter's products of bfloat16 are not what a device
-    computes)."""
+    before, on few numbers in float32."""
     import torch
 
     generator = torch.Generator().manual_seed(7)

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from kernel_lsp.evaluator.devices.cpu import Cpu
+from kernel_lsp.evaluator.devices.interpreted_bfloat16 import compute_bfloat16
 
 REMEDY = "judge it where there is a GPU"
 MESSAGE = 2000
@@ -25,7 +26,8 @@ class InterpreterDevice(Cpu):
 def first_configurations() -> dict[str, str]:
     """Makes tuners of this process time nothing from now on: each takes the first configuration
     that its pruning leaves, since Triton chooses the least time, of equal ones the first. Kernels
-    are launched as a device launches them. Raises ImportError without Triton.
+    are launched as a device launches them, and compute bfloat16 as it does. Raises ImportError
+    without Triton.
 
     Returns what is filled while kernels run: kernel -> which of its configurations that was."""
     from triton.runtime.autotuner import Autotuner
@@ -41,6 +43,7 @@ def first_configurations() -> dict[str, str]:
 
     Autotuner._bench = untimed
     _launched_as_on_a_device()
+    compute_bfloat16()
     return taken
 
 
