@@ -257,6 +257,8 @@ class ProgramBench:
         if run.failed is None and run.profile is not None:
             self.shares = Shares.of(run.profile, run.step_ms)
             self.clock = _clock(self.clock, self.shares, self._modules)
+            if not self.clock.roots and run.outermost is not None:  # of torch's own modules alone
+                self.clock = replace(self.clock, roots=(run.outermost,))
         else:
             self.notes.append(
                 f"the step could not be profiled: {run.failed or 'it ended too early'}"

@@ -61,6 +61,10 @@ ALIKE = 0.7
 """Share of the largest share from which a module may be the outermost one."""
 
 
+NO_TARGETS = (
+    "the program calls torch's own modules alone: there is nothing of it to rewrite, its step is "
+    "timed as it is, with a fused optimizer and by torch.compile"
+)
 NO_STEP = (
     "no step was found: no optimizer stepped twice, no module was called and no loader was read; "
     "name the function that is one: --step train_step, or --step package.module:Trainer.step"
@@ -145,7 +149,7 @@ async def optimize(
             measured=bench.measured,
             agreements=bench.agreements,
             taken=bench.taken,
-            notes=tuple(bench.notes),
+            notes=(*bench.notes, *(() if looked else (NO_TARGETS,))),
         )
 
 
@@ -157,7 +161,7 @@ def _last_recording(plan: ProgramPlan, data_dir: Path) -> ProgramRecording | Non
     if plan.fresh:
         return None
     for one in store.recordings(data_dir, plan.root):
-        if one.command == plan.command and _function(one) == plan.marked:
+        if one.ways and one.command == plan.command and _function(one) == plan.marked:
             begun = one.folder.stat().st_mtime
             files = (plan.root / str(way["target"]).partition("::")[0] for way in one.ways)
             if all(path.is_file() and path.stat().st_mtime <= begun for path in files):
@@ -170,6 +174,7 @@ def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecordi
         Progress(phase="record", message=f"running {' '.join(plan.command)} for {plan.steps} steps")
     )
     out = running.default_path(plan.root, plan.command)
+    known = {one.folder for one in store.recordings(data_dir, plan.root)}
     done = recording.record(
         plan.root,
         plan.command,
@@ -180,7 +185,7 @@ def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecordi
         to_stderr=True,
     )
     found = [one for one in store.recordings(data_dir, plan.root) if one.command == plan.command]
-    if done.path is None or not found:
+    if not found or found[0].folder in known:
         raise _nothing_recorded(done.status)
     return found[0]
 

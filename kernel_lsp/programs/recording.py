@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from kernel_lsp import snapshots
 from kernel_lsp.snapshots import store
@@ -55,7 +56,7 @@ def record(
             marked=marked,
             to_stderr=to_stderr,
         )
-        if recorded.merged.seen:
+        if recorded.merged.seen or _has_steps(recorded.merged.steps):
             table = _index(recorded.merged, root, program, command)
             store.finish(folder, {**table, "steps": {**recorded.merged.steps, "function": marked}})
             kept = True
@@ -64,6 +65,11 @@ def record(
         if not kept:  # nothing was seen, or it was cut off: the recording before stays
             with contextlib.suppress(OSError):
                 shutil.rmtree(folder)
+
+
+def _has_steps(steps: Mapping[str, Any]) -> bool:
+    """Of an optimizer: a program of torch's own modules alone has no other target than itself."""
+    return any(int(one["steps"]) >= 1 for one in steps.get("optimizers", ()))
 
 
 def _index(

@@ -115,6 +115,9 @@ class StepRun:
     files: tuple[str, ...] = ()
     """Of the modules that it imported, where it was profiled; those of the workspace by their real
     place."""
+    outermost: tuple[str, str] | None = None
+    """Module and class of what the program called first, where it was profiled and no root was
+    known."""
     failed: str | None = None
     """Why it says nothing, in one line."""
     is_cut_off: bool = False
@@ -253,7 +256,12 @@ def _read(data: dict[str, Any], way: ProgramWay, mirror: Mirror) -> StepRun:
         tokens=_count_tokens(data["tokens"]),
         draws=bool(data["draws"]),
         files=tuple(str(mirror.original(Path(file))) for file in data["files"]),
+        outermost=_class_of(data["outermost"]),
     )
+
+
+def _class_of(named: Sequence[str] | None) -> tuple[str, str] | None:
+    return None if named is None else (str(named[0]), str(named[1]))
 
 
 def _count_tokens(per_step: Sequence[int]) -> float | None:

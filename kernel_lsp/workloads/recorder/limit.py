@@ -48,6 +48,11 @@ class StepCounts:
         """How many steps of each kind there were, as plain JSON."""
         return {"optimizers": self._steps, "batches": self._batches, "marked": self._marked}
 
+    @property
+    def has_steps(self) -> bool:
+        """An optimizer has stepped."""
+        return bool(self._steps)
+
     def begin_again(self) -> None:
         """Counts from nothing in a forked child: what its parent counted is its parent's."""
         self._steps, self._batches, self._marked = [], 0, 0

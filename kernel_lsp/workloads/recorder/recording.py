@@ -221,7 +221,7 @@ class ProcessRecording:
 
     def write(self, *, wait: bool = False) -> None:
         """Replace this process's file, unless another thread is at it or nothing was seen."""
-        if not any(site.calls for site in self._sites) or not self._writing.acquire(blocking=False):
+        if not self._has_seen or not self._writing.acquire(blocking=False):
             return
         begun = perf_counter()
         try:
@@ -241,6 +241,12 @@ class ProcessRecording:
             self._written = perf_counter()
             self._lost_by_writing = self._written - begun
             self._writing.release()
+
+    @property
+    def _has_seen(self) -> bool:
+        """A call of a target, or a step."""
+        has_steps = self.counts is not None and self.counts.has_steps
+        return has_steps or any(site.calls for site in self._sites)
 
     def keep_until_the_end(self) -> None:
         """What was seen is written at every way out that Python knows of. A signal that ends the

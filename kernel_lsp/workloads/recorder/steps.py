@@ -31,7 +31,7 @@ from typing import Any
 from . import drawing, functions, holding, imports, profiling, tokens
 from .limit import OptimizerNumbers, count_batches
 from .marking import StepMark
-from .sites import target_class
+from .sites import OWN_PACKAGES, target_class
 
 PROJECTIONS = 8
 SEED = 0
@@ -95,6 +95,8 @@ class StepObserver:
         """Identities of roots, which live as long as the program."""
         self._ending: set[type] = set()
         self._stop_waiting: Callable[[], None] = lambda: None
+        self._outermost: tuple[str, str] | None = None
+        """Module and class of what is called first, where no root is known; None: nothing was."""
         self._written = False
         self._pid = os.getpid()
         self._cuda = False
@@ -112,6 +114,8 @@ class StepObserver:
             drawing.leave_out(torch)
         if self.given["roots"]:
             self._wait_for_root()
+        elif "profiled" in self.given:
+            self._wait_for_first()
         clock = self.given["clock"]
         if clock != "calls":
             imports.after("torch.optim.optimizer", self._saw_optimizers)
@@ -135,6 +139,21 @@ class StepObserver:
         module.register_optimizer_step_pre_hook(self._before_step)
         module.register_optimizer_step_post_hook(self._after_step)
 
+    def _wait_for_first(self) -> None:
+        """Until any module is called: of a program that has only torch's own, the outermost one."""
+        module = self.torch.nn.Module
+        call = module.__call__
+
+        def waiting(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
+            module.__call__ = call
+            root = vars(self_).get("_modules", {}).get("_orig_mod", self_)
+            self._outermost = _class_name(type(root))
+            self._draws.watch(self_)
+            return self_(*args, **kwargs)
+
+        module.__call__ = waiting
+        self._stop_waiting = lambda: setattr(module, "__call__", call)
+
     def _wait_for_root(self) -> None:
         """Until each of the roots' classes is called for the first time, or a step has ended."""
         module = self.torch.nn.Module
@@ -151,7 +170,8 @@ class StepObserver:
                 if not wanted or self.ends:
                     module.__call__ = call
                 prepare(root, self_)
-                watch(kind)
+                if kind.__module__.partition(".")[0] not in OWN_PACKAGES:
+                    watch(kind)  # a container of torch's own is there everywhere
                 return self_(*args, **kwargs)
             return call(self_, *args, **kwargs)
 
@@ -173,7 +193,8 @@ class StepObserver:
     def _prepare(self, root: Any, called: Any) -> None:
         """``called``: the root, or what the program has made of it by torch.compile."""
         is_first = not self._prepared
-        self._prepared.add(id(root))
+        # One of its class within it is a part of it.
+        self._prepared.update(map(id, root.modules()))
         self._cuda = self._cuda or any(
             tensor.is_cuda for tensor in (*root.parameters(), *root.buffers())
         )
@@ -185,7 +206,7 @@ class StepObserver:
             self._compile(root, mode)
         kind = target_class(type(root))
         is_main = _class_name(kind) == tuple(self.given["roots"][0])
-        if targets := self.given.get("profiled"):
+        if (targets := self.given.get("profiled")) is not None:
             if is_first:
                 self._profile = profiling.ProfilerRun(self.torch, targets)
                 self._profile.watch()
@@ -260,7 +281,7 @@ class StepObserver:
         self._tokens.end_step()
         if not self.ends and not self._prepared:
             self._cuda = self.torch.cuda.is_initialized()
-            if targets := self.given.get("profiled"):
+            if (targets := self.given.get("profiled")) is not None:
                 self._profile = profiling.ProfilerRun(self.torch, targets)
         if self._cuda:
             event = self.torch.cuda.Event(enable_timing=True)
@@ -370,7 +391,8 @@ class StepObserver:
             "optimizers": list(self._optimizers.values()),
             "tokens": self._tokens.per_step,
             "draws": self._draws.found,
-            "files": _files() if self.given.get("profiled") else [],
+            "files": _files() if "profiled" in self.given else [],
+            "outermost": self._outermost,
         }
         path = Path(self.given["out"])
         with contextlib.suppress(OSError):

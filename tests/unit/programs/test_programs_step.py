@@ -31,8 +31,9 @@ from kernel_lsp.programs import (
 from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.measuring import AS_IS
 from kernel_lsp.programs.mirror import Mirror
-from kernel_lsp.programs.shares import Shares
+from kernel_lsp.programs.shares import IN_OPTIMIZER, Shares
 from kernel_lsp.programs.stepping import Clock
+from kernel_lsp.programs.timetable import Timetable
 from kernel_lsp.snapshots import store
 from kernel_lsp.workloads import running
 from kernel_lsp.workloads.recorder import limit, tokens
@@ -513,6 +514,42 @@ def test_a_program_with_an_optimizer_of_its_own_steps_with_its_outermost_module(
     shares = Shares.of(run.profile, run.step_ms)
     backward = [row for row in shares.rows if row.kind == "backward" and MODEL in row.ranges]
     assert backward and shares.calls[MODEL,] == 1 and shares.roots() == [MODEL]
+
+
+PLAIN = """\
+import torch
+from torch import nn
+
+inner = nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.1))
+model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), inner, nn.Linear(32, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(40):
+    loss = nn.MSELoss()(model(torch.rand(64, 32)), torch.rand(64, 1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+SEQUENTIAL = ("torch.nn.modules.container", "Sequential")
+
+
+def test_a_program_of_torchs_own_modules_alone_has_a_step(root: Path, tmp_path: Path) -> None:
+    found = recorded_in(root, tmp_path, PLAIN, steps=4)
+    clock = optimizing.clock_of(found)
+    assert clock is not None and (clock.kind, clock.roots) == ("optimizer", ())
+    plan = ProgramPlan(
+        root=root, folder=root, command=(sys.executable, "train.py"), device="cpu", steps=4
+    )
+    timetable = Timetable(time.monotonic() + 600)
+    with bench.ProgramBench(plan, clock, found, lambda _: None, timetable) as runs:
+        runs.profile()
+        assert runs.clock.roots == (SEQUENTIAL,) and runs.draws and runs.has_fused_optimizer
+        assert runs.shares is not None and runs.shares.of_kind(IN_OPTIMIZER) > 0
+    # What lies within the root is a part of it, and moved once.
+    moved = [
+        steps_of(root, clock=replace(clock, roots=(SEQUENTIAL,)), check=True, nudge=eps)
+        for eps in (0.0, 2.0**-23)
+    ]
+    assert moved[0].failed is None and moved[0].digests != moved[1].digests
 
 
 def test_a_function_that_the_user_names_is_the_step(root: Path, tmp_path: Path) -> None:
