@@ -194,7 +194,8 @@ def measure(
         hopeful = [one for one in planned[place:] if not measured.failed(one[0])]
         if not schedule.may_run(way, number):
             return False
-        report(f"timing the step, round {number + 1}: {way.name}{schedule.words(hopeful)}")
+        ran = len(measured.runs.get(way, {}))  # numbers of rounds say when they come, not how many
+        report(f"timing the step, run {ran + 1}: {way.name}{schedule.words(hopeful)}")
         if len(hopeful) > 1:
             schedule.begin(*hopeful[1])
         measured.runs.setdefault(way, {})[number] = start(way, number)

@@ -93,7 +93,7 @@ def test_runs_begin_one_ahead_and_end_when_the_time_is_over() -> None:
         FAST: [1],
         AS_IS: [1, 2],
     }
-    assert said[0] == "timing the step, round 2: torch.compile (4 left)"
+    assert said[0] == "timing the step, run 1: torch.compile (4 left)"
     assert schedule.began == [("as it is", 1), ("as it is", 2), ("torch.compile", 2)]
 
 
