@@ -3,8 +3,9 @@
 The rules (secret_rules.py) know how secrets look; a password that a person made looks like
 nothing. So this looks from the other side, and what it does not know is hidden: on a line about
 credentials or a service every unknown word, elsewhere an unknown word with digits in it, or one
-whose letters change as in no name. Known are the words that five files or more of widely used packages
-have (known_words.txt, written by scripts/known_words), and the names of the program itself.
+whose letters change as in no name. Known are the words that eight files or more of widely used
+packages have (known_words.txt, written by scripts/known_words), and the names of the program
+itself.
 Not covered: a password of common words."""
 
 from __future__ import annotations
