@@ -342,12 +342,14 @@ def _root_of(recorded: ProgramRecording) -> tuple[ShareName | None, ShareName | 
     most = max(shares.get(str(way["target"]), 0.0) for way in modules)
     outer = [way for way in modules if shares.get(str(way["target"]), 0.0) >= ALIKE * most]
     first = recorded.steps.get("outermost")
+    # A recording that ends within a call has one more of the whole than of its parts.
+    most_calls = 1 + min(calls[str(way["target"])] for way in outer)
 
-    def order(way: Mapping[str, Any]) -> tuple[int, bool]:
-        """Times of a whole and its part scatter: calls tell them apart, or which came first."""
-        return calls[str(way["target"])], way["target"] != first
+    def order(way: Mapping[str, Any]) -> tuple[bool, float]:
+        """Times of a whole and its part scatter: which came first tells them apart."""
+        return way["target"] != first, -shares.get(str(way["target"]), 0.0)
 
-    root = min(outer, key=order)
+    root = min((way for way in outer if calls[str(way["target"])] <= most_calls), key=order)
     repeated = [
         way for way in modules if calls[str(way["target"])] >= 2 * calls[str(root["target"])]
     ]

@@ -395,6 +395,28 @@ def recorded_in(root: Path, tmp_path: Path, text: str, **more: Any) -> store.Pro
     return store.recordings(tmp_path / "data", root)[0]
 
 
+@pytest.mark.parametrize(("whole", "part", "block"), [(24, 23, 48), (12, 12, 24), (1, 1, 2)])
+def test_a_recording_that_ends_within_a_call_steps_with_the_whole(
+    tmp_path: Path, whole: int, part: int, block: int
+) -> None:
+    rows = {"Whole": (whole, 0.88), "Part": (part, 0.78), "Block": (block, 0.75)}
+    ways = [
+        {"target": f"m.py::{name}", "kind": "module", "class": name, "module": "m"} for name in rows
+    ]
+    seen = [
+        {"target": f"m.py::{name}", "calls": calls, "share": share}
+        for name, (calls, share) in rows.items()
+    ]
+    found = store.ProgramRecording(
+        folder=tmp_path, program="p", root=str(tmp_path), command=("p",), created="now",
+        elapsed_s=1.0, devices=(), seen=tuple(seen), ways=tuple(ways), files=(),
+        steps={"optimizers": [], "batches": 0},
+    )  # fmt: skip
+    clock = optimizing.clock_of(found)
+    assert clock is not None
+    assert clock.roots == (("m", "Whole"),) and clock.region == ("m", "Block")
+
+
 def test_of_two_optimizers_the_one_that_steps_less_often_ends_a_step(
     root: Path, tmp_path: Path
 ) -> None:
