@@ -1,6 +1,7 @@
-"""The sixth and the seventh corpus: samples as a person would write them, in files beside this one,
-ten styles of repositories each. Both were written before their writer had read a rule or an answer
-of one, and neither is changed afterwards.
+"""The sixth to the tenth corpus: samples as a person would write them, in files beside this one.
+Two of ten styles of repositories each were written before their writer had read a rule; the later
+ones by somebody who had, before an answer to them was read (ninth, tenth: as prompts hold them).
+None is changed afterwards.
 
 In a file ``⟪ ⟫`` stand around the secret, ``‹kind›`` is drawn, ``⏎`` is a new line, and a line that
 begins with ``##`` names a style. No value was ever real."""

@@ -24,14 +24,21 @@ def hide(text: str) -> str:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("name", "shown", "hidden"),
-    [("sixth", 0.02, 0.08), ("seventh", 0.01, 0.08), ("eighth", 0.01, 0.06), ("ninth", 0.01, 0.02)],
+    [
+        ("sixth", 0.02, 0.08),
+        ("seventh", 0.01, 0.08),
+        ("eighth", 0.01, 0.06),
+        ("ninth", 0.01, 0.02),
+        ("tenth", 0.06, 0.02),
+    ],
 )
 def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed: int) -> None:
     """At first readings: the eighth 82.9 % of 351 by the rules alone; the ninth, written after what
     that had taught, 90.1 % of 303 (and 0.9 % of 348 harmless strings, which are such as prompts
     hold; those of the others are mostly hashes, ids and public keys). Of 69 examples of the rule
     sets of others (Nosey Parker, CredSweeper, Kingfisher), which are not kept here, the rules alone
-    hid 70 %, this 88 %, and 94 % after that."""
+    hid 70 %, this 88 %, and 94 % after that. The tenth was written last, and nothing was changed
+    after it was read: 94.0 % of 150, and none of 150 harmless strings."""
     samples = secret_corpus_marked.read(f"{name}-secrets", seed)
     missed = [one.text for one in samples if one.secret in hide(one.text)]
     assert len(missed) <= shown * len(samples), "\n".join(missed)
