@@ -62,6 +62,8 @@ CORES_BESIDE = 4
 """Of the processor, for each of them."""
 MEMORY_SLACK, CONTEXT_BYTES = 1.5, 2**30
 """Of a run beside others: times its peak (what the allocator keeps), and what CUDA itself takes."""
+AskedRun = tuple[ProgramWay, int, dict[str, Any]]
+"""Way, number among those that are alike, and what else the run is to do."""
 NOT_COMPILED = "torch.compile was not timed: the setting torch_compile says that it cannot be used"
 EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, None: 2.0**-23}
 """By autocast's dtype: how far one rounding moves a value."""
@@ -225,10 +227,17 @@ class ProgramBench:
             **asked,
         )
 
-    def _start_together(
-        self, asked: Sequence[tuple[ProgramWay, int, dict[str, Any]]]
-    ) -> list[StepRun]:
-        """Runs whose times do not count, side by side where there is room: way, number, more."""
+    def _seconds_of(self, asked: Sequence[AskedRun]) -> float:
+        """That these runs take, about: what was run before takes none."""
+        new = [
+            way
+            for way, number, more in asked
+            if self._find_kept(self._key(way, number, more), more) is None
+        ]
+        return self.timetable.total_s(new) / self._beside
+
+    def _start_together(self, asked: Sequence[AskedRun]) -> list[StepRun]:
+        """Runs whose times do not count, side by side where there is room."""
         found = []
         for place, (way, number, more) in enumerate(asked):
             for other, other_number, other_more in asked[place : place + self._beside]:
@@ -441,6 +450,8 @@ class ProgramBench:
             self._time_slowest()
         # The fastest is what may be offered: a compiler too must leave what the program computes.
         while (best := self.measured.best_edited) is not None and not self._is_right(best):
+            if not self.agreements[best.name].is_known:
+                self.notes.append(f"{best.name}: {self.agreements[best.name].detail}")
             del self.measured.runs[best]
         for way in self.measured.unfinished:
             self.notes.append(
@@ -564,9 +575,10 @@ class ProgramBench:
 
     def _drop(self, name: str) -> None:
         found = self.agreements.get(name)
-        self.notes.append(
-            f"{name}: left out, it computes something else ({found.detail if found else 'failed'})"
-        )
+        words = f"left out, it computes something else ({found.detail if found else 'failed'})"
+        if found is not None and not found.is_known:
+            words = found.detail
+        self.notes.append(f"{name}: {words}")
         del self.variants[name]
 
     def _agrees(self, way: ProgramWay) -> bool:
@@ -596,26 +608,32 @@ class ProgramBench:
     def _agree_by_distribution(self, way: ProgramWay, edited: list[list[str]]) -> Agreement:
         """Of a program that draws, with edits that may draw otherwise: number by number without
         dropout, and by distribution with it."""
+        undrawn: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS, "undrawn": True}
+        without_draws: list[AskedRun] = [
+            (AS_IS, 0, undrawn),
+            (AS_IS, 0, {**undrawn, "nudge": self._eps}),
+            (way, 0, {**undrawn, "edited": edited}),
+        ]
+        numbers = range(1, measuring.DRAWS + 1)
+        redrawn: dict[str, Any] = {"check": True, "steps": 1}
+        draws: list[AskedRun] = [(AS_IS, 0, {**redrawn, "redraw": n}) for n in numbers]
+        draws += [(way, 0, {**redrawn, "redraw": n, "edited": edited}) for n in numbers]
+        if (needed := self._seconds_of([*without_draws, *draws])) > self.timetable.left_s:
+            detail = (
+                f"left out, it may draw other random numbers, and comparing that would take "
+                f"{words_of_seconds(needed)}: the same command goes on with it, --within gives it "
+                "more at once"
+            )
+            return Agreement(right=False, steps=(), detail=detail, is_known=False)
         self._say(
             f"{way.name} may draw other random numbers: comparing without, and by distribution"
         )
-        undrawn: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS, "undrawn": True}
-        first, moved, ours = self._start_together(
-            [
-                (AS_IS, 0, undrawn),
-                (AS_IS, 0, {**undrawn, "nudge": self._eps}),
-                (way, 0, {**undrawn, "edited": edited}),
-            ]
-        )
+        first, moved, ours = self._start_together(without_draws)
         if any(not_fast == calls for calls, not_fast in ours.taken.values()):
             return Agreement(right=False, steps=(), detail="without dropout it takes another path")
         without = measuring.agreement(first, first, moved, edited=ours)
         if not without.right:
             return replace(without, detail=f"without dropout {without.detail}")
-        numbers = range(1, measuring.DRAWS + 1)
-        redrawn: dict[str, Any] = {"check": True, "steps": 1}
-        draws = [(AS_IS, 0, {**redrawn, "redraw": n}) for n in numbers]
-        draws += [(way, 0, {**redrawn, "redraw": n, "edited": edited}) for n in numbers]
         runs = self._start_together(draws)
         found = measuring.alike_by_distribution(runs[: len(numbers)], runs[len(numbers) :])
         return replace(found, detail=f"{found.detail}; without dropout {without.detail}")

@@ -245,6 +245,8 @@ class Agreement:
     steps: tuple[tuple[float, float], ...]
     """(difference, allowed) relative to the norm, of each step that both have."""
     detail: str = ""
+    is_known: bool = True
+    """False: there was no time to compare them."""
 
 
 def agreement(original: StepRun, again: StepRun, moved: StepRun, *, edited: StepRun) -> Agreement:
