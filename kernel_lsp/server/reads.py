@@ -6,6 +6,7 @@ All answer from memory: pygls runs cancelled requests too, so slow ones would pi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -196,7 +197,8 @@ def _words(ls: KernelServer, uri: str, text: str) -> str:
 def _rewrite(
     ls: KernelServer, uri: str, action: Action, params: types.CodeActionParams, *, single: bool
 ) -> types.CodeAction:
-    """With an edit to be resolved where the client can, else with a command that applies it."""
+    """With an edit to be resolved where the client can, else with a command that applies it, else
+    (ALE) with the edit at once: such a client takes one beside no command."""
     only = params.context.only or []
     as_fix = bool(only) and all(_within(lsp.QUICKFIX, kind) for kind in only)
     mine = [
@@ -210,8 +212,11 @@ def _rewrite(
     if ls.abilities.resolve:
         item.data = arguments
         item.command = lsp.command_of("Note the choice", "kernel-lsp.chosen", arguments)
-    else:
+    elif ls.abilities.apply_edit or not ls.abilities.literals:
         item.command = lsp.command_of(action.title, "kernel-lsp.apply", arguments)
+    else:
+        with contextlib.suppress(RequestFailed):
+            item.edit = edit_for(ls, uri, action.proposal)
     return item
 
 
