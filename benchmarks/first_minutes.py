@@ -1,22 +1,27 @@
 """From nothing to the first verified rewrite on the screen: python benchmarks/first_minutes.py
-[--out FILE]
+[--out FILE] [--borrow]
 
 The commands of docs/how-to/neovim.md, as they stand and in their order, by a person with an empty
 home: a clone of HEAD, a fresh environment for the tools, another for the project with torch,
 nothing in pip's cache, no verdict known. Then Neovim with the page's settings opens the page's
 example, and the rewrite is applied (tests/e2e/neovim_story.lua). Times are of the machine alone.
+With --borrow (in tests) the project's torch is not downloaded: what this environment has of it and
+of what it requires is linked there, and nothing else, so that the project has none of our packages.
 Not covered: reading, installing Python and the editor, and how far the package index is away."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+import venv
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,8 +32,10 @@ from benchmarks.reporting import circumstances, write_record  # noqa: E402
 
 PAGE = ROOT / "docs" / "how-to" / "neovim.md"
 STORY = ROOT / "tests" / "e2e" / "neovim_story.lua"
-BAR_S = 300
+BAR_S = 180
+"""Without the download of torch, which is as fast as the network."""
 PATIENCE_S = 240
+TORCH = "python3 -m venv .venv && .venv/bin/pip install torch"
 AFTERWARDS = "Neovim: undone, closed (with the CPU time of everything in it)"
 
 
@@ -60,11 +67,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="JSON of what is printed")
+    parser.add_argument("--borrow", action="store_true", help="link torch, do not install it")
     arguments = parser.parse_args()
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-first-") as name:
-        steps = _live(Path(name))
-    seconds = sum(step.wall_s for step in steps if step.what != AFTERWARDS)
+        steps = _live(Path(name), borrow=arguments.borrow)
+    left_out = (AFTERWARDS, TORCH)
+    seconds = sum(step.wall_s for step in steps if step.what not in left_out)
     print(
         _line(TimedStep(what="together", wall_s=seconds, cpu_s=sum(step.cpu_s for step in steps)))
     )
@@ -83,7 +92,7 @@ def main() -> None:
     sys.exit(0 if seconds <= BAR_S else 1)
 
 
-def _live(base: Path) -> list[TimedStep]:
+def _live(base: Path, *, borrow: bool) -> list[TimedStep]:
     home, project = base / "home", base / "project"
     for folder in (home, project, base / "tmp"):
         folder.mkdir()
@@ -96,10 +105,36 @@ def _live(base: Path) -> list[TimedStep]:
     (project / "example.py").write_text(blocks(PAGE, "python")[0].text)
     (base / "init.lua").write_text(blocks(PAGE, "lua")[0].text)
     for command in (command for block in blocks(PAGE, "sh") for command in block.commands):
-        _run(["bash", "-c", command], project, environment)
+        if borrow and command == TORCH:
+            venv.create(project / ".venv")
+            _link_torch(project / ".venv")
+        else:
+            _run(["bash", "-c", command], project, environment)
         clock.step(command)
     _edit(base / "init.lua", project, environment, clock)
     return clock.steps
+
+
+def _link_torch(environment: Path) -> None:
+    """The top of each package that torch comes to, in an environment that has nothing else."""
+    (site,) = environment.glob("lib/python*/site-packages")
+    wanted, seen = ["torch", "numpy"], set[str]()
+    while wanted:
+        name = wanted.pop()
+        try:
+            found = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # for another system, or an extra
+            continue
+        if found.name in seen:
+            continue
+        seen.add(found.name)
+        wanted += [
+            re.split(r"[^\w.-]", one)[0] for one in found.requires or () if "extra" not in one
+        ]
+        for top in {file.parts[0] for file in found.files or () if ".." not in file.parts}:
+            source = Path(str(found.locate_file(top)))
+            if source.exists() and not (site / top).exists():
+                (site / top).symlink_to(source)
 
 
 def _person(home: Path, scratch: Path) -> dict[str, str]:
