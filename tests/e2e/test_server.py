@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from concurrent.futures import Future
@@ -314,6 +315,26 @@ async def test_a_verified_rewrite_is_offered_while_its_job_still_runs(launch: La
         await session.event("host_cancelled")  # it measured code that is gone
 
 
+async def test_who_asks_does_not_wait_for_a_job_that_waits_for_a_quiet_machine(
+    launch: Launch,
+) -> None:
+    async with launch(fault="slow") as session:
+        path = session.data_dir / "jobs.jsonl"
+
+        def started() -> list[bool]:
+            lines = path.read_text().splitlines() if path.exists() else []
+            return [json.loads(line)["background"] for line in lines]
+
+        uri = session.open("model.py", EXAMPLE)
+        await until(lambda: started() == [True])
+        await session.command("optimize", uri=uri, qualname="Model")
+        await until(lambda: started() == [True, False])
+        await session.event("host_cancelled")
+        await session.command("optimize", uri=uri, qualname="Model")  # joins the one that was asked
+        await session.jobs("Model")
+        assert started() == [True, False]
+
+
 def logged(session: Editor, words: str) -> list[str]:
     return [one.message for one in session.client.log_messages if words in one.message]
 
@@ -432,11 +453,13 @@ async def test_a_poor_client_gets_nothing_that_it_did_not_announce(launch: Launc
         hint = await session.hint(uri)
         assert hint.data is None
         action = await session.rewrite(uri)
-        assert action.command.command == "kernel-lsp.apply"
+        assert action.command is None and action.edit is not None  # all that such a client can take
+        assert "torch.sum" not in apply_edit(EXAMPLE, action.edit, uri, encoding_of(session))
         assert session.requests == []
         assert session.client.progress_reports == {}
+        evidence = next(one for one in await session.actions(uri) if "evidence" in one.title)
         with pytest.raises(JsonRpcException, match="neither resolve"):
-            await session.command("apply", **action.command.arguments[0])
+            await session.command("apply", **evidence.command.arguments[0])
 
 
 async def test_lenses_that_were_asked_for_too_early_come_when_they_are_known(
