@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewrite_helpers import graph_of, module
 
+from kernel_lsp.rewrite.facts.bounds import widen_bounds
 from kernel_lsp.rewrite.facts.tensors import TensorFact
 
 pytestmark = pytest.mark.torch
@@ -77,6 +78,11 @@ def fact(expression: str) -> TensorFact:
         ("F.relu6(x)", 0, 6),
         ("F.hardtanh(torch.sigmoid(x), 0.25, 0.5)", 0.25, 0.5),
         ("x.norm(dim=1)", 0, math.inf),
+        ("torch.full((3,), 2.5)", 2.5, 2.5),
+        ("torch.full((3,), 2, dtype=torch.int64)", 2, 2),
+        ("torch.zeros_like(x)", 0, 0),
+        ("torch.sigmoid(x).repeat_interleave(2, dim=0)", 0, 1),
+        ("torch.std_mean(torch.sigmoid(x) + 5.0, dim=1)[0]", -math.inf, math.inf),
     ],
 )
 def test_ranges_worked_by_hand(expression: str, lo: float, hi: float) -> None:
@@ -199,3 +205,24 @@ def test_no_value_ever_leaves_its_range(chain: list[str], seed: int) -> None:
     assert (real >= found.lo).all() and (real <= found.hi).all(), expression
     assert found.may_be_nan or not value.isnan().any(), expression
     assert found.may_be_inf or not value.isinf().any(), expression
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bounds_that_the_dtype_cannot_store_move_outward_and_others_stay(
+    dtype: torch.dtype,
+) -> None:
+    base, eps = TensorFact(dtype=dtype), torch.finfo(dtype).eps
+    found = widen_bounds(base, -3.3, 0.7, nan=False, inf=False)
+    assert -3.3 * (1 + 4 * eps) <= found.lo < -3.3 and 0.7 < found.hi <= 0.7 * (1 + 4 * eps)
+    assert 0.3 * (1 - 4 * eps) <= widen_bounds(base, 0.3, 0.7, nan=True, inf=False).lo < 0.3
+    exact = widen_bounds(base, -0.5, 2.0, nan=False, inf=False)
+    assert (exact.lo, exact.hi, exact.may_be_nan, exact.may_be_inf) == (-0.5, 2.0, False, False)
+    for low, high in ((0.0, 1e39), (-1e39, 0.0)):
+        assert widen_bounds(base, low, high, nan=False, inf=False).may_be_inf
+    unknown = widen_bounds(base, math.nan, 1.0, nan=False, inf=False)
+    assert (unknown.lo, unknown.hi) == (-math.inf, math.inf)
+
+
+def test_no_bound_of_whole_numbers_is_safe() -> None:
+    found = widen_bounds(TensorFact(dtype=torch.int64), 0.0, 1.0, nan=False, inf=False)
+    assert (found.lo, found.hi) == (-math.inf, math.inf)
