@@ -52,7 +52,8 @@ def test_the_next_run_takes_what_the_last_of_its_way_or_of_its_kind_took() -> No
     assert table.estimate_s(replace(FAST, name="other")) == 30.0
     assert table.estimate_s(SLOWEST) == 240.0
     assert table.total_s([AS_IS, FAST]) == 22.0
-    assert [words_of_seconds(s) for s in (7.4, 240.0)] == ["7 s", "4 min"]
+    times = (7.4, 99.4, 240.0, 3600.0)
+    assert [words_of_seconds(s) for s in times] == ["7 s", "99 s", "4 min", "60 min"]
 
 
 def test_targets_have_what_the_later_runs_leave_and_a_third_at_least() -> None:
