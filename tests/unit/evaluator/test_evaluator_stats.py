@@ -111,6 +111,13 @@ def test_a_round_is_as_bad_as_its_worst_provider() -> None:
     assert stats.kept_rounds({"eager": other, "candidate": one}) == [1, 3, 4, 5, 6, 7, 8, 9]
 
 
+def test_how_large_the_times_are_themselves_does_not_matter() -> None:
+    large = [110.0, 111.0, *[100.0] * 8]  # 20 and 22 times MIN_MAD above the median
+    small = [1.1, 0.9, 4.0, 0.9, 1.1, 0.9, 1.1, 0.9, 1.1, 0.9]  # 30 times its own deviation
+    assert stats.kept_rounds({"eager": large, "candidate": small}) == [0, 3, 4, 5, 6, 7, 8, 9]
+    assert stats.kept_rounds({}) == []
+
+
 def test_a_round_counts_up_to_five_deviations_above_the_median() -> None:
     spread = [10.0, 10.0, 10.0, 9.0, 11.0, 9.0, 11.0, 9.0, 11.0]  # the deviation is 1
     assert stats.kept_rounds({"eager": [*spread, 15.0]}) == list(range(10))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_lsp.programs.shares import AT_BEST, ShareRow, Shares
+from kernel_lsp.programs.shares import AT_BEST, MIN_ROOT, ShareRow, Shares
 
 MODEL, BLOCK, NORM, LOSS = ("m", "Model"), ("m", "Block"), ("m", "Norm"), ("m", "Loss")
 
@@ -81,6 +81,8 @@ def test_roots_are_what_the_program_calls_itself_the_most_expensive_first() -> N
     assert shares(calls={(LOSS,): 1}).roots() == [LOSS]
     tiny = shares(rows=(row(1000.0, MODEL), row(0.001, LOSS)))
     assert tiny.roots() == [MODEL]
+    bound = shares(total_us=1.0, rows=(row(MIN_ROOT, LOSS),))
+    assert bound.roots() == [LOSS]
 
 
 def test_the_repeated_module_is_the_one_called_most_often_of_those_that_hold_as_much() -> None:

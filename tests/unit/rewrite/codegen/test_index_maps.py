@@ -203,6 +203,8 @@ def test_quotients_and_remainders_have_their_largest_values() -> None:
     column = coordinate(1, 10)
     quotient, rest = affine.divide(column, 4)
     assert quotient.range == (0, 2) and rest.range == (0, 3)
+    twice = affine.divide(affine.divide(coordinate(1, 100), 4)[0], 3)[0]
+    assert twice == affine.divide(coordinate(1, 100), 12)[0]
 
 
 @pytest.mark.parametrize(
