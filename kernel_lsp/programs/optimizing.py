@@ -62,8 +62,8 @@ ALIKE = 0.7
 
 
 NO_TARGETS = (
-    "the program calls torch's own modules alone: there is nothing of it to rewrite, its step is "
-    "timed as it is, with a fused optimizer and by torch.compile"
+    "the program calls torch's own modules alone: there is nothing of it to rewrite; its step is "
+    "timed as it is, by torch.compile, and with a fused optimizer where its own files make one"
 )
 NO_STEP = (
     "no step was found: no optimizer stepped twice, no module was called and no loader was read; "
