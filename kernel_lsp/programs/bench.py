@@ -179,6 +179,7 @@ class ProgramBench:
         begin = time.monotonic()
         beside = [] if more else [*self._begun.values()]
         run = begun.finish(self.plan.run_s, beside)
+        self._mirrors[way.variant].check_linked()
         if more:
             self._checked[place] = run
         else:

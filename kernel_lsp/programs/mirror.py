@@ -2,17 +2,19 @@
 away.
 
 Everything that reads the files (imports, linecache, Triton, child processes) reads the edited
-text, and what the program writes beside its code stays in the copy. Large files and virtual
-environments are links to the originals. A copy that a killed command leaves is removed at the next
-start (scratch.py). Not covered: what a program writes by absolute paths outside of its
-workspace."""
+text, and what the program writes beside its code stays in the copy. Virtual environments are links
+to the originals, and so are large files for which there is no room, those that were written last
+first in the copy: a checkpoint is, a data set may not be. A run that writes to such a link is the
+last one. A copy that a killed command leaves is removed at the next start (scratch.py). Not
+covered: what a program writes by absolute paths outside of its workspace."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernel_lsp import leftovers, scratch
@@ -29,7 +31,11 @@ LEFT_OUT = {
     ".kernel-lsp",
 }
 LARGE_BYTES = 16 * 2**20
-MAX_BYTES = 2 * 2**30
+MAX_BYTES, SHARE_OF_DISK = 2 * 2**30, 1 / 16
+"""Of large files in one copy, where the file system cannot share their blocks: there is a copy for
+each variant of the edits, about six."""
+FICLONE = 0x40049409
+"""The request of ioctl_ficlone(2): a file that shares another's blocks until one is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +44,9 @@ class Mirror:
 
     root: Path
     copy: Path
+    linked: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
+    """Large files of the workspace itself that the program reads: when they were written (ns), and
+    how long they are."""
 
     @staticmethod
     def of(root: Path, texts: Mapping[Path, str]) -> Mirror:
@@ -45,7 +54,7 @@ class Mirror:
         copy = scratch.make("program").resolve() / root.name
         mirror = Mirror(root=root, copy=copy)
         try:
-            _copy_tree(root, copy)
+            mirror = replace(mirror, linked=_copy_tree(root, copy))
             for path, text in texts.items():
                 mirror._write(path, text)
         except OSError as error:
@@ -68,6 +77,16 @@ class Mirror:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
         place.write_text(text, encoding="utf-8", newline="")
+
+    def check_linked(self) -> None:
+        """Raises WorkloadError when a large file of the workspace itself was written."""
+        for path, before in self.linked.items():
+            if _stamp(path) != before:
+                raise WorkloadError(
+                    f"a run of the program has written to {path}: it is too large for the copy in "
+                    "which timed runs write, and no other run is begun",
+                    "let the program write elsewhere, or set TMPDIR to a folder with more room",
+                )
 
     def place(self, path: Path) -> Path:
         """Where a file or folder of the workspace lies in the copy; others stay where they are."""
@@ -109,10 +128,11 @@ def _is_environment(folder: Path) -> bool:
     return (folder / "pyvenv.cfg").is_file()
 
 
-def _copy_tree(root: Path, copy: Path) -> None:
-    """Links within the workspace lead to the copy, or a program would read and write the originals
-    by them. In a loop, since a repository may be nested deeper than calls."""
-    room, waiting, links = MAX_BYTES, [root], list[Path]()
+def _copy_tree(root: Path, copy: Path) -> dict[Path, tuple[int, int]]:
+    """The large files that are links to the originals. Links within the workspace lead to the copy,
+    or a program would read and write the originals by them. In a loop, since a repository may be
+    nested deeper than calls."""
+    waiting, links, large = [root], list[Path](), list[Path]()
     while waiting:
         folder = waiting.pop()
         here = copy / folder.relative_to(root)
@@ -128,12 +148,11 @@ def _copy_tree(root: Path, copy: Path) -> None:
             elif entry.is_dir():
                 waiting.append(path)
             elif entry.is_file():
-                size = entry.stat().st_size
-                if size > min(LARGE_BYTES, room):
-                    target.symlink_to(path)
+                if entry.stat().st_size > LARGE_BYTES:
+                    large.append(path)
                 else:
-                    room -= size
                     shutil.copy2(path, target)
+    linked = _copy_large(large, root, copy)
     real_root = os.path.realpath(root)
     for path in links:
         leads = Path(os.path.realpath(path))
@@ -141,3 +160,45 @@ def _copy_tree(root: Path, copy: Path) -> None:
             copied = copy / leads.relative_to(real_root)
             leads = copied if os.path.lexists(copied) else leads
         (copy / path.relative_to(root)).symlink_to(leads)
+    return linked
+
+
+def _copy_large(files: Sequence[Path], root: Path, copy: Path) -> dict[Path, tuple[int, int]]:
+    """Those for which there is no room, which are links; what was written last is copied first,
+    since a program that writes its checkpoints has written them before."""
+    room = min(MAX_BYTES, int(SHARE_OF_DISK * shutil.disk_usage(copy).free))
+    linked = {}
+    for path in sorted(files, key=lambda one: -one.stat().st_mtime_ns):
+        target, size = copy / path.relative_to(root), path.stat().st_size
+        if _shares_blocks(path, target):
+            continue
+        if size <= room:
+            room -= size
+            shutil.copy2(path, target)
+        else:
+            linked[path] = _stamp(path)
+            target.symlink_to(path)
+    return linked
+
+
+def _shares_blocks(path: Path, target: Path) -> bool:
+    """Whether ``target`` is a copy now that takes no room until it is written (Btrfs, XFS)."""
+    try:
+        import fcntl  # Windows has none
+
+        with path.open("rb") as original, target.open("wb") as made:
+            fcntl.ioctl(made, FICLONE, original.fileno())
+    except (ImportError, OSError):
+        with contextlib.suppress(OSError):
+            target.unlink()
+        return False
+    shutil.copystat(path, target)
+    return True
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        known = path.stat()
+    except OSError:  # it is gone
+        return 0, 0
+    return known.st_mtime_ns, known.st_size

@@ -16,7 +16,7 @@ from kernel_lsp import analysis, files, leftovers, scratch
 from kernel_lsp.commands import programs
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.patching.store import Place, is_own
-from kernel_lsp.programs import composing, measuring, offering, targets, whole
+from kernel_lsp.programs import composing, measuring, mirror, offering, targets, whole
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import ProgramOutcome
@@ -527,6 +527,30 @@ def test_a_copy_holds_the_edits_and_the_workspace_stays(tmp_path: Path) -> None:
             "-x",
         ]
     assert (root / "package" / "model.py").read_text() == "x = 1\n" and not copy.copy.exists()
+
+
+def test_a_checkpoint_that_a_run_writes_is_a_copy_and_a_data_set_without_room_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "LARGE_BYTES", 10)
+    monkeypatch.setattr(mirror, "MAX_BYTES", 50)
+    monkeypatch.setattr(mirror, "_shares_blocks", lambda *_: False)
+    root = tmp_path / "work"
+    root.mkdir()
+    data, checkpoint, small = (root / name for name in ("data.bin", "best.pt", "notes.txt"))
+    for number, (path, size) in enumerate(((data, 40), (checkpoint, 30), (small, 5))):
+        path.write_bytes(b"0" * size)
+        os.utime(path, (number + 1, number + 1))
+    with Mirror.of(root, {}) as copy:
+        assert list(copy.linked) == [data], "it was written before the other"
+        copy.place(checkpoint).write_bytes(b"1" * 30)
+        copy.place(small).write_bytes(b"1")
+        copy.check_linked()
+        with copy.place(data).open("ab") as file:
+            file.write(b"1")
+        with pytest.raises(WorkloadError, match=r"has written to .*data\.bin"):
+            copy.check_linked()
+    assert checkpoint.read_bytes() == b"0" * 30 and small.read_bytes() == b"0" * 5
 
 
 def test_an_edit_of_a_copy_follows_no_link_out_of_it(tmp_path: Path) -> None:
