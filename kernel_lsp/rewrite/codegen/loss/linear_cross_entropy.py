@@ -76,11 +76,12 @@ def matches(graph: Graph) -> list[Match]:
 
 
 def _is_covered(graph: Graph, node: fx.Node) -> bool:
+    if not is_op(node, aten.cross_entropy_loss) or cross_entropy.weight_of(node) is not None:
+        return False
     trained = graph.gradients and cross_entropy.is_trainable(graph, node)
     if not trained or cross_entropy.covered_rank(node) != 2:
         return False
-    plain = is_op(node, aten.cross_entropy_loss) and cross_entropy.weight_of(node) is None
-    return plain and cross_entropy.HOW[argument(node, "reduction", 1)] != "none"
+    return cross_entropy.HOW[argument(node, "reduction", 1)] != "none"
 
 
 def _above(graph: Graph, loss: fx.Node) -> tuple[fx.Node | None, list[fx.Node]]:

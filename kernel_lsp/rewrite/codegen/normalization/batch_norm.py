@@ -35,7 +35,9 @@ from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 2048], "num_warps": [4, 8]}
-MIN_SAVING = 0.1
+MIN_SAVING = 0.05
+"""Of what eager takes, by the estimate, which counts the least that was measured: at 0.1 it was
+silent of [3, 256, 130, 130] in float32, where torch.compile took 0.164 ms for 0.194 (H100)."""
 EAGER_PASSES = 1.4
 """How much longer eager's batch norm takes than its bytes at copy speed, both ways. On an H100
 1.4 for [12345, 2049] in float32, 1.8 for [8192, 16384] in bfloat16, 3.1 for [128, 1536, 12, 12]

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.devices import REFERENCE
-from kernel_lsp.rewrite.codegen.core.ir import Output, Region
+from kernel_lsp.rewrite.codegen.core.ir import Output, Region, topological
 from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.space import LOSSES, SOFTMAX, space_of
 from kernel_lsp.rewrite.codegen.core.strides import is_copy
@@ -174,7 +174,10 @@ def host_seconds(launches: int) -> float:
 
 def region_seconds(graph: Graph, region: Region, launches: int, passes: float) -> float:
     """A kernel from its region alone: operands read ``passes`` times, outputs written once."""
-    moved = sum(_region_bytes(region, o.axes, o.dtype) for o in region.operands) * passes
+    values = topological(output.value for output in region.outputs)
+    read = {value.operand for value in values}  # others only give a gradient its shape
+    operands = [operand for operand in region.operands if operand in read]
+    moved = sum(_region_bytes(region, o.axes, o.dtype) for o in operands) * passes
     moved += sum(_region_bytes(region, _axes(region, o), o.dtype) for o in region.outputs)
     return launched_seconds(graph, moved / rates(graph).bytes_per_s, launches)
 

@@ -99,3 +99,9 @@ def _with_pieces(opened, found) -> str:
 def test_what_is_left_alone(loss, dtype) -> None:
     opened = session(head(loss, dtype=dtype), SKILL)
     assert not opened.rewrites[SKILL].match(opened.graph)
+
+
+def test_operations_with_a_number_for_a_weight_are_no_losses() -> None:
+    pair = "torch.randn(4, 5, requires_grad=True), torch.randn(4, 5, requires_grad=True)"
+    opened = session(program("torch.lerp(x, y, 0.3)", pair), SKILL)
+    assert opened.rewrites[SKILL].match(opened.graph) == []

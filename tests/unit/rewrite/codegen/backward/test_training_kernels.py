@@ -473,3 +473,12 @@ def test_gradients_of_one_operation(trainer, expression: str) -> None:
     small = "torch.randn(5, 14, requires_grad=True)"
     source = alone(expression, small).replace("torch.rand(2048, 1024)", "torch.rand(5, 14)")
     agrees(trainer, source, "fused-pointwise")
+
+
+def test_what_only_gives_a_gradient_its_shape_is_not_counted_as_read() -> None:
+    """The backward of a mix with a fixed weight reads one tensor; eager's two kernels read it
+    twice (H100, [8192, 16384] in bfloat16: 0.625 ms, 0.537 by torch.compile)."""
+    large = "torch.randn(8192, 4096, dtype=torch.bfloat16, requires_grad=True)"
+    opened = session(program("torch.lerp(x, y, 0.3)", f"{large}, {large}"), "fused-pointwise")
+    found = opened.rewrites["fused-pointwise"].match(opened.graph)
+    assert [match.benefit > 0.05 for match in found] == [True]
