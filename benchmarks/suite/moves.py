@@ -39,6 +39,9 @@ FORMS: dict[str, Sequence[MoveForm]] = {
          {**X, **PAIRS}, HEADS),
         ("pairs_turned", "turned = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).reshape(x.shape)\n"
          "return x * cos + turned * sin", {**X, **TABLES}, HEADS),
+        ("complex", "turned = torch.view_as_complex(x.float().reshape({0}, {1}, {2}, {h}, 2)) * table\n"
+         "return torch.view_as_real(turned).flatten(3).type_as(x)",
+         {**X, "table": "torch.randn({2}, {h}, dtype=torch.complex64)"}, HEADS),
         ("part", "turn, rest = x[..., :{h}], x[..., {h}:]\n"
          "a, b = turn.chunk(2, dim=-1)\n"
          "return torch.cat((turn * cos + torch.cat((-b, a), dim=-1) * sin, rest), dim=-1)",

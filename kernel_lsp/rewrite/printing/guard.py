@@ -248,10 +248,8 @@ def no_gradients(graph: Graph) -> str | None:
     """A condition that holds while nothing that flows in records a gradient; None when nothing ever
     could."""
     tensors = [item for item in graph.inputs if item.node is not None]
-    parts = [
-        f"{item.source}.requires_grad" for item in tensors if item.value.dtype.is_floating_point
-    ]
-    floats = [node for node in graph.state if graph.val(node).dtype.is_floating_point]
+    parts = [f"{item.source}.requires_grad" for item in tensors if _differentiable(item.value)]
+    floats = [node for node in graph.state if _differentiable(graph.val(node))]
     if floats:
         # Named first: replicas of DataParallel have no parameters() of their own.
         parts.append(f"{read_conditions.self_path(graph.state[floats[0]])}.requires_grad")
@@ -268,11 +266,7 @@ def flags(graph: Graph, node: fx.Node) -> list[str]:
     while todo:
         at = todo.pop()
         value = at.meta.get("val")
-        if (
-            at.op == "placeholder"
-            and isinstance(value, torch.Tensor)
-            and value.dtype.is_floating_point
-        ):
+        if at.op == "placeholder" and isinstance(value, torch.Tensor) and _differentiable(value):
             source = (
                 read_conditions.self_path(graph.state[at]) if at in graph.state else sources.get(at)
             )
@@ -280,6 +274,10 @@ def flags(graph: Graph, node: fx.Node) -> list[str]:
         todo += [arg for arg in at.all_input_nodes if arg not in seen]
         seen.update(at.all_input_nodes)
     return sorted(found)
+
+
+def _differentiable(value: torch.Tensor) -> bool:
+    return value.dtype.is_floating_point or value.dtype.is_complex
 
 
 def mentions(source: str, name: str) -> bool:

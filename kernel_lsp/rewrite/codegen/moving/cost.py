@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.moving import operations
+from kernel_lsp.rewrite.codegen.moving import complex_numbers, operations
 from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.graph import Graph, argument
 
@@ -37,7 +37,7 @@ def eager_seconds(
 def _forward(graph: Graph, node: fx.Node) -> float:
     name = operations.name_of(node)
     moves = name in operations.BUILDERS or name == "contiguous"
-    if moves and operations.is_view(node):
+    if name in complex_numbers.VIEWS or (moves and operations.is_view(node)):
         return 0.0
     speed = cost.rates(graph)
     if not moves:
@@ -77,7 +77,7 @@ def _backward(graph: Graph, node: fx.Node) -> float:
     if name in SLICES:
         whole = cost.bytes_of(operations.sources(node)[0])
         return (whole + 2 * cost.bytes_of(node)) / speed.bytes_per_s + 2 * speed.overhead_s
-    if name in JOINED:
+    if name in JOINED or name in complex_numbers.VIEWS:
         return 0.0
     if name in (
         *operations.RESHAPES,

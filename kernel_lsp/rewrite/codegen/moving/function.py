@@ -10,6 +10,7 @@ from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.nodes import op_name
+from kernel_lsp.rewrite.codegen.moving import complex_numbers
 from kernel_lsp.rewrite.codegen.moving.jobs import PlannedKernel
 from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan
 
@@ -17,7 +18,10 @@ from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan
 def eager_text(planned: MovedPlan, name: str) -> str:
     """The region as plain PyTorch."""
     region = planned.lowered.region
-    names = dict(zip(region.inputs, planned.lowered.names, strict=True))
+    names = {
+        node: f"torch.view_as_complex({name})" if complex_numbers.is_complex(node) else name
+        for node, name in zip(region.inputs, planned.lowered.names, strict=True)
+    }
     lines = [f"def {name}_eager({', '.join(planned.lowered.names)}):"]
     lines.append('    """The same in PyTorch, for gradients of gradients."""')
     made, last = backward.statements(region.nodes, names)

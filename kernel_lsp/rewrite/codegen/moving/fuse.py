@@ -19,7 +19,7 @@ from kernel_lsp.rewrite.codegen.backward import kernels as backward
 from kernel_lsp.rewrite.codegen.core import launching, source
 from kernel_lsp.rewrite.codegen.core.ir import Value, topological
 from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
-from kernel_lsp.rewrite.codegen.moving import function, jobs, operations
+from kernel_lsp.rewrite.codegen.moving import complex_numbers, function, jobs, operations
 from kernel_lsp.rewrite.codegen.moving import source as moving
 from kernel_lsp.rewrite.codegen.moving.cost import eager_seconds
 from kernel_lsp.rewrite.codegen.moving.jobs import PlannedKernel
@@ -185,7 +185,8 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         for tensor, node in zip(planned.lowered.tensors, region.inputs, strict=True):
             if tensor.operand.dtype in derive.FLOATS and tensor.operand not in planned.wanted:
                 backward.require_constant(graph, node)
-    launching.launch(graph, kernel, region.inputs, (region.out,), before, planned.lowered.order)
+    inputs = [complex_numbers.real_node(graph, node, before) for node in region.inputs]
+    launching.launch(graph, kernel, inputs, (region.out,), before, planned.lowered.order)
     graph.caveat(
         "intermediate results stay in float32; eager rounds each of them to the tensor's dtype"
     )

@@ -131,7 +131,7 @@ def _narrow(node: fx.Node, get: GetValue) -> Value:
     return _window(value, source, target, {dim: Axis(start)})
 
 
-def _taken(value: Value, source: DimSizes, target: DimSizes, dim: int, start: int) -> Value:
+def taken(value: Value, source: DimSizes, target: DimSizes, dim: int, start: int) -> Value:
     """One index of a dimension, which goes."""
     one = (*source[:dim], 1, *source[dim + 1 :])
     return moved(_window(value, source, one, {dim: Axis(start)}), Reshape(one, target))
@@ -142,7 +142,7 @@ def _select(node: fx.Node, get: GetValue) -> Value:
     dim, index = int(argument(node, "dim")) % len(source), argument(node, "index")
     if not isinstance(index, int):
         raise Unsupported("an element that a tensor chooses")
-    return _taken(value, source, target, dim, index % source[dim])
+    return taken(value, source, target, dim, index % source[dim])
 
 
 def _part(node: fx.Node, get: GetValue) -> Value:
@@ -151,7 +151,7 @@ def _part(node: fx.Node, get: GetValue) -> Value:
     parts = [tuple(part.shape) for part in split.meta["val"]]
     index = index % len(parts)
     if op_name(split) == "unbind":
-        return _taken(value, source, target, int(argument(split, "dim", 0)) % len(source), index)
+        return taken(value, source, target, int(argument(split, "dim", 0)) % len(source), index)
     dim = int(argument(split, "dim", 0)) % len(source)
     start = sum(int(part[dim]) for part in parts[:index])
     return _window(value, source, target, {dim: Axis(start)})

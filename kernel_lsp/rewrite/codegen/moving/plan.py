@@ -28,8 +28,8 @@ from kernel_lsp.rewrite.codegen.core.moves import (
 )
 from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
+from kernel_lsp.rewrite.codegen.moving import complex_numbers, operations
 from kernel_lsp.rewrite.codegen.moving import jobs as moving
-from kernel_lsp.rewrite.codegen.moving import operations
 from kernel_lsp.rewrite.codegen.moving.evaluate import MAX_COPIES, MovedTensor
 from kernel_lsp.rewrite.codegen.moving.jobs import MovedJob, MovedOutput, PlannedKernel
 from kernel_lsp.rewrite.codegen.moving.region import MovedRegion, is_total
@@ -68,7 +68,7 @@ def lower(graph: Graph, region: MovedRegion, *, is_named: bool = False) -> Lower
     Unsupported."""
     out = region.out
     tensors = _tensors(graph, region)
-    values: dict[fx.Node, Any] = {node: load(item.operand) for node, item in tensors.items()}
+    values = {node: _loaded(node, item.operand) for node, item in tensors.items()}
 
     def get(node: fx.Node) -> Value:
         if node not in values:
@@ -81,6 +81,8 @@ def lower(graph: Graph, region: MovedRegion, *, is_named: bool = False) -> Lower
     def make(node: fx.Node) -> Any:
         if is_total(node):
             return _total(node, get(node.args[0]))
+        if complex_numbers.is_step(node):
+            return complex_numbers.value_of(node, lambda arg: values[arg])
         if operations.is_move(node):
             return operations.moved_value(node, get)
         shape = shape_of(node)
@@ -89,7 +91,9 @@ def lower(graph: Graph, region: MovedRegion, *, is_named: bool = False) -> Lower
         return made if known else replace(made, hint=graph.variable(node))
 
     for node in region.nodes:  # in order: no deep recursion
-        if op_name(node) not in operations.SPLITS:
+        if complex_numbers.is_complex(node):
+            values[node] = make(node)
+        elif op_name(node) not in operations.SPLITS:
             get(node)
     order: tuple[int, ...] = strides.order_of([out.meta["val"]], out.meta["val"].dim())
     value = moved(get(out), Permute(shape_of(out), order))
@@ -106,6 +110,13 @@ def lower(graph: Graph, region: MovedRegion, *, is_named: bool = False) -> Lower
     )
 
 
+def _loaded(node: fx.Node, operand: Operand) -> Any:
+    value = load(operand)
+    if complex_numbers.is_complex(node):
+        return complex_numbers.from_real(value, shape_of(node))
+    return value
+
+
 def _total(node: fx.Node, value: Value) -> Value:
     """A sum, or its share for each element."""
     every = Expand((), shape_of(node.args[0]))
@@ -120,7 +131,7 @@ def _tensors(graph: Graph, region: MovedRegion) -> dict[fx.Node, MovedTensor]:
     names = UniqueNames([*moving.RESERVED, "out", "partial", "ctx"])
     tensors: dict[fx.Node, MovedTensor] = {}
     for node in region.inputs:
-        value = node.meta["val"]
+        value = complex_numbers.real_view(node.meta["val"])
         path = graph.state.get(node)
         called = path.split(".")[-1] if path else node.name
         name = names.fresh(f"given_{called}" if called.startswith(("grad", "full")) else called)
@@ -263,6 +274,8 @@ def _wanted(graph: Graph, lowered: LoweredMoves) -> tuple[Operand, ...]:
         return ()
     if graph.origin.hides_gradients:
         raise Unsupported("a part hides its gradients")
+    if any(complex_numbers.is_complex(n) and graph.carries(n) for n in lowered.region.inputs):
+        raise Unsupported("a trained complex tensor")
     pairs = zip(lowered.tensors, lowered.region.inputs, strict=True)
     return tuple(
         tensor.operand

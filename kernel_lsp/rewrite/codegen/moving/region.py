@@ -14,7 +14,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.core import strides
 from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, op_name
-from kernel_lsp.rewrite.codegen.moving import operations
+from kernel_lsp.rewrite.codegen.moving import complex_numbers, operations
 from kernel_lsp.rewrite.codegen.pointwise.operations import is_pointwise
 from kernel_lsp.rewrite.codegen.regions.lower import is_identity
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -114,6 +114,8 @@ def _without_loose_parts(
 def _fits(graph: Graph, node: fx.Node) -> bool:
     if graph.gradients and op_name(node) in SEVERED:
         return False
+    if complex_numbers.is_step(node):
+        return True
     return operations.is_move(node) or (is_pointwise(node) and op_name(node) != "broadcast_part")
 
 
@@ -135,5 +137,7 @@ def moves_much(graph: Graph, region: MovedRegion) -> bool:
             slices[base] = slices.get(base, 0) + 1
         moves = name in operations.BUILDERS or name == "contiguous"
         if moves and name != "expand" and not operations.is_view(node):
+            return True
+        if complex_numbers.is_complex(node):  # its pairs are read as they lie
             return True
     return any(count > 1 for count in slices.values()) or bool(graph.gradients and slices)

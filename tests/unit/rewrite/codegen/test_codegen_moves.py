@@ -261,6 +261,66 @@ def test_both_of_a_pair_are_read_and_written_as_one(form, taken) -> None:
     assert not re.search(r"(//|%) 2\b", after.split("class Model")[0])
 
 
+COMPLEX = {
+    "Llama's": "torch.view_as_real(torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))"
+    " * y.view(1, x.shape[1], 1, -1)).flatten(3).type_as(x)",
+    "by a real table": "torch.view_as_real(torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))"
+    " * y.view(1, x.shape[1], 1, -1).real * y.view(1, x.shape[1], 1, -1)).flatten(3)",
+}
+
+
+@pytest.mark.parametrize("form", COMPLEX)
+@pytest.mark.parametrize("dtype, shape", [("float16", (2, 7, 3, 74)), ("float32", (1, 5, 2, 6))])
+def test_complex_numbers_are_pairs(trainer, form, dtype, shape) -> None:
+    sizes = f"{shape[1]}, {shape[-1] // 2}"
+    table = f"torch.polar(torch.ones({sizes}), torch.randn({sizes}))"
+    inputs = f"torch.randn({shape}, dtype=torch.{dtype}, {G}), {table}"
+    source = program(
+        COMPLEX[form].replace(".float()", ".to(torch.promote_types(x.dtype, torch.float32))"),
+        inputs,
+    )
+    after = rewritten_trained(source, SKILL)
+    assert after.count("tl.split(") >= 2 and after.count("tl.interleave(") == 2
+    agrees_trained(trainer, source, SKILL)
+
+
+def test_gradients_of_gradients_of_complex_numbers_agree(trainer) -> None:
+    table = "torch.polar(torch.ones(5, 3), torch.randn(5, 3))"
+    source = program(COMPLEX["Llama's"], f"torch.randn(1, 5, 2, 6, {G}), {table}")
+    source = source.replace(".float()", "").replace(".type_as(x)", ".type_as(x) * x")
+    agrees_trained(trainer, source, SKILL, twice=True)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_complex_table_that_is_trained_later_takes_the_original_path(trained) -> None:
+    table = "torch.polar(torch.ones(5, 3), torch.randn(5, 3))"
+    source = program(
+        COMPLEX["Llama's"], f"torch.randn(1, 5, 2, 6{', ' + G if trained else ''}), {table}"
+    )
+    after = rewritten_trained(source, SKILL) if trained else rewritten(source, SKILL)
+    guard = after[after.index("if not (") : after.rindex("return self._forward_eager")]
+    assert "y.requires_grad" in guard
+
+
+def test_a_conjugated_table_agrees_with_torch(trainer) -> None:
+    table = "torch.polar(torch.ones(5, 3), torch.randn(5, 3)).conj()"
+    source = program(COMPLEX["Llama's"], f"torch.randn(1, 5, 2, 6, {G}), {table}")
+    agrees_trained(trainer, source.replace(".float()", ""), SKILL)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "torch.view_as_real(torch.view_as_complex(x).conj() * y)[:, ::2] * 2",
+        "torch.view_as_real(torch.view_as_complex(x).exp())[:, ::2] * 2",
+    ],
+)
+def test_other_operations_on_complex_numbers_stay(expression) -> None:
+    inputs = "torch.randn(4, 6, 2), torch.randn(4, 6, dtype=torch.complex64)"
+    found = matches(program(expression, inputs), SKILL)[1]
+    assert all("view_as_complex" not in match.label for match in found)
+
+
 def test_conditions_of_neighbors_are_of_a_form_that_keeps_vectors() -> None:
     """GPT-J turns the first pairs of a head: of `cols * 2 <= 63` Triton does not know that it holds
     for a whole vector, and loads element by element."""
