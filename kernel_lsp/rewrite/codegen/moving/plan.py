@@ -91,14 +91,10 @@ def lower(graph: Graph, region: MovedRegion, *, is_named: bool = False) -> Lower
         return made if known else replace(made, hint=graph.variable(node))
 
     for node in region.nodes:  # in order: no deep recursion
-        if complex_numbers.is_complex(node):
+        if op_name(node) not in operations.SPLITS and node not in values:
             values[node] = make(node)
-        elif op_name(node) not in operations.SPLITS:
-            get(node)
-    order: tuple[int, ...] = strides.order_of([out.meta["val"]], out.meta["val"].dim())
+    order = _order_in_memory(out)
     value = moved(get(out), Permute(shape_of(out), order))
-    if not out.meta["val"].permute(order).is_contiguous():
-        raise Unsupported("a result with gaps")
     turned = () if list(order) == sorted(order) else order
     totals = {node: get(node.args[0]) for node in region.totals}
     return LoweredMoves(
@@ -108,6 +104,14 @@ def lower(graph: Graph, region: MovedRegion, *, is_named: bool = False) -> Lower
         tensors=tuple(tensors.values()),
         totals=totals,
     )
+
+
+def _order_in_memory(out: fx.Node) -> tuple[int, ...]:
+    """The result's dimensions, the slowest first. Raises Unsupported."""
+    order: tuple[int, ...] = strides.order_of([out.meta["val"]], out.meta["val"].dim())
+    if not out.meta["val"].permute(order).is_contiguous():
+        raise Unsupported("a result with gaps")
+    return order
 
 
 def _loaded(node: fx.Node, operand: Operand) -> Any:
