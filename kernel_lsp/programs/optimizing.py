@@ -339,9 +339,23 @@ def _root_of(recorded: ProgramRecording) -> tuple[ShareName | None, ShareName | 
         return None, None
     shares = {str(one["target"]): float(one.get("share") or 0.0) for one in recorded.seen}
     calls = {str(one["target"]): int(one.get("calls") or 0) for one in recorded.seen}
+    root = _outermost(modules, shares, calls, recorded.steps.get("outermost"))
+    repeated = [
+        way for way in modules if calls[str(way["target"])] >= 2 * calls[str(root["target"])]
+    ]
+    block = max(repeated, key=lambda way: shares.get(str(way["target"]), 0.0), default=None)
+    return _name(root), _name(block) if block else None
+
+
+def _outermost(
+    modules: Sequence[Mapping[str, Any]],
+    shares: Mapping[str, float],
+    calls: Mapping[str, int],
+    first: str | None,
+) -> Mapping[str, Any]:
+    """The way of the module that holds the others. ``first``: the target that was called first."""
     most = max(shares.get(str(way["target"]), 0.0) for way in modules)
     outer = [way for way in modules if shares.get(str(way["target"]), 0.0) >= ALIKE * most]
-    first = recorded.steps.get("outermost")
     # A recording that ends within a call has one more of the whole than of its parts.
     most_calls = 1 + min(calls[str(way["target"])] for way in outer)
 
@@ -349,12 +363,7 @@ def _root_of(recorded: ProgramRecording) -> tuple[ShareName | None, ShareName | 
         """Times of a whole and its part scatter: which came first tells them apart."""
         return way["target"] != first, -shares.get(str(way["target"]), 0.0)
 
-    root = min((way for way in outer if calls[str(way["target"])] <= most_calls), key=order)
-    repeated = [
-        way for way in modules if calls[str(way["target"])] >= 2 * calls[str(root["target"])]
-    ]
-    block = max(repeated, key=lambda way: shares.get(str(way["target"]), 0.0), default=None)
-    return _name(root), _name(block) if block else None
+    return min((way for way in outer if calls[str(way["target"])] <= most_calls), key=order)
 
 
 def _is_trained(recorded: ProgramRecording, root: ShareName) -> bool:
