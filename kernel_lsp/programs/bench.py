@@ -44,7 +44,7 @@ from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StartedRun, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
-from kernel_lsp.programs.timetable import Timetable, words_of_seconds
+from kernel_lsp.programs.timetable import TARGETS, Timetable, words_of_seconds
 from kernel_lsp.records import Progress, Report
 from kernel_lsp.snapshots.store import ProgramRecording
 
@@ -321,18 +321,30 @@ class ProgramBench:
         if not self.plan.may_compile:
             self.notes.append(NOT_COMPILED)
         self._measure(ways, FIRST)
-        if variant is not None and is_noticed:
+        if variant is not None and is_noticed and self._leaves_time_for_targets(variant):
             self._time_compiled(variant)
             self._make_sure()
 
-    def _time_compiled(self, begun: ProgramVariant | None) -> None:
-        """torch.compile, and with it the fused optimizer ``begun``, once."""
+    def _leaves_time_for_targets(self, begun: ProgramVariant) -> bool:
+        """Whether the edit ``begun`` and torch.compile can be timed until it is sure, and targets
+        still have their share of the time."""
+        schedule, ways = BenchSchedule(self), self._compiled_first(begun)
+        needed = schedule.seconds(ways, FIRST) + schedule.seconds(ways[-2:], SURE[0])
+        return needed <= (1 - TARGETS) * self.timetable.left_s
+
+    def _compiled_first(self, begun: ProgramVariant | None) -> list[ProgramWay]:
+        """torch.compile, and with it the edit ``begun``."""
         if not self._first_compiled:
             self._first_compiled = [*self._plain[:1]]
             if begun is not None:
                 self._first_compiled += self._compiled(begun, None)
+        return self._first_compiled
+
+    def _time_compiled(self, begun: ProgramVariant | None) -> None:
+        """torch.compile, and with it the fused optimizer ``begun``, once."""
         wrong = {name for name, found in self.agreements.items() if not found.right}
-        self._measure([way for way in self._first_compiled if way.name not in wrong], FIRST)
+        ways = [way for way in self._compiled_first(begun) if way.name not in wrong]
+        self._measure(ways, FIRST)
 
     def _make_sure(self) -> None:
         """Time the edits that seem to pay beside the fastest way without them, until an interval is

@@ -279,6 +279,19 @@ def test_a_fused_optimizer_is_a_sure_gain_before_targets_are_looked_at(
     assert "a fused optimizer, torch.compile" in started[count:], "and it stays in the rounds"
 
 
+def test_where_time_is_short_targets_come_before_a_sure_gain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that compile, 30 s each, and six more of 18 s: 168 s, more than two thirds."""
+    variant = ProgramVariant(name=composing.OPTIMIZER, texts={}, before={})
+    monkeypatch.setattr(composing, "fuse_optimizers", lambda *_: variant)
+    for within_s, is_early in ((240.0, False), (300.0, True)):
+        made = _bench(tmp_path, monkeypatch, within_s)
+        monkeypatch.setattr(made, "_is_right", lambda way: True)
+        made.time_first()
+        assert (FAST.name in made.started) is is_early  # type: ignore[attr-defined]
+
+
 def test_a_gain_that_computes_something_else_is_none_and_is_not_timed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
