@@ -53,7 +53,7 @@ def _recorded(steps, arguments):
 
 def _fixed(module):
     """What a replay does not look at again: settings of every layer, and where its weights lie. None when
-    somebody listens to a layer, or a weight is of a kind whose place cannot be told."""
+    somebody listens to a layer, or a weight is of a kind whose place is unknown."""
     settings, places, layers = [], [], [module]
     for layer in layers:  # grows on the way
         own = vars(layer)
