@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ from kernel_lsp.errors import Unconfined
 
 MODULE = "kernel_lsp.confinement.trying"
 TRYING_S = 30.0
+MAX_SOCKET_BYTES = 107
+"""Of a socket's name in the file system, as Linux has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,9 +99,12 @@ async def try_layers() -> Held:
 def _listening(folder: Path) -> Iterator[dict[str, Any]]:
     """Somebody to reach, in every way that is to be closed."""
     with contextlib.ExitStack() as stack:
+        service = str(folder / "neighbor" / "socket")
+        if len(os.fsencode(service)) > MAX_SOCKET_BYTES:  # a long TMPDIR
+            service = f"{stack.enter_context(tempfile.TemporaryDirectory(dir='/tmp'))}/socket"
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()
         places = {
-            "service": str(folder / "neighbor" / "socket"),
+            "service": service,
             "abstract": f"\0kernel-lsp-{os.getpid()}",
         }
         for name in places.values():

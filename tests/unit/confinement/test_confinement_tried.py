@@ -2,6 +2,7 @@
 same."""
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,3 +73,16 @@ def test_of_a_gpu_only_what_computing_needs_is_seen(tmp_path: Path) -> None:
         (tmp_path / "nvidia-caps" / name).chmod(mode)
     seen = [os.path.relpath(path, tmp_path) for path in visible.gpu_devices(str(tmp_path))]
     assert seen == sorted([*names, "nvidia-caps/nvidia-cap21"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing is tried elsewhere")
+async def test_it_is_tried_below_a_folder_with_a_long_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket's name has at most 107 bytes; nobody was asked for consent, and doctor crashed."""
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found = await held.try_layers()
+    assert found.problem is None and found.layers
