@@ -15,6 +15,7 @@ import argparse
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -116,7 +117,8 @@ def _live(base: Path, *, borrow: bool) -> list[TimedStep]:
 
 
 def _link_torch(environment: Path) -> None:
-    """The top of each package that torch comes to, in an environment that has nothing else."""
+    """Each package that torch comes to, in an environment that has nothing else: files of its own,
+    because what a symbolic link leads to is not seen in confinement."""
     (site,) = environment.glob("lib/python*/site-packages")
     wanted, seen = ["torch", "numpy"], set[str]()
     while wanted:
@@ -134,7 +136,21 @@ def _link_torch(environment: Path) -> None:
         for top in {file.parts[0] for file in found.files or () if ".." not in file.parts}:
             source = Path(str(found.locate_file(top)))
             if source.exists() and not (site / top).exists():
-                (site / top).symlink_to(source)
+                _link(source, site / top)
+
+
+def _link(source: Path, place: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, place, copy_function=_link_file)
+    else:
+        _link_file(str(source), str(place))
+
+
+def _link_file(source: str, place: str) -> None:
+    try:
+        os.link(source, place)
+    except OSError:  # on another disk
+        shutil.copy2(source, place)
 
 
 def _person(home: Path, scratch: Path) -> dict[str, str]:
