@@ -7,11 +7,13 @@ Triton decides at import whether kernels are interpreted, so each mode needs a p
 One JSON request a line on stdin, one JSON reply a line on stdout.
 """
 
+import atexit
 import copy
 import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,8 +34,20 @@ POINTERS = {
 }
 
 
+FOLDER, PROCESS = tempfile.mkdtemp(prefix="kernels_"), os.getpid()
+
+
+@atexit.register
+def remove():
+    """What was loaded: Triton reads its files again. A fork leaves them to its parent."""
+    if os.getpid() == PROCESS:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+
+
 def load(text):
-    with tempfile.NamedTemporaryFile("w", suffix=".py", prefix="kernel_", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", suffix=".py", prefix="kernel_", dir=FOLDER, delete=False
+    ) as file:
         file.write(text)
     spec = importlib.util.spec_from_file_location(Path(file.name).stem, file.name)
     module = importlib.util.module_from_spec(spec)

@@ -31,6 +31,8 @@ def compute_bfloat16() -> None:
     _wrap(builder, "cast_impl", _cast)
     _wrap(builder, "create_fp_to_fp", _converted)
     _wrap(builder, "create_atomic_rmw", _added_in_memory)
+    if not hasattr(builder, "get_bf16"):  # of Triton 3.6: a number beside a tensor
+        builder.get_bf16 = _constant
     reductions = getattr(interpreter, "ReduceScanOpInterface", None)
     if reductions is not None:
         _wrap(reductions, "apply", _reduced)
@@ -52,6 +54,12 @@ def _arithmetic(method: Any, builder: Any, *values: Any) -> Any:
     if not any(map(_is_bfloat16, values)):
         return method(builder, *values)
     return _narrowed(method(builder, *map(_widened, values)))
+
+
+def _constant(builder: Any, value: float) -> Any:
+    import triton.language as tl
+
+    return builder.cast_impl(builder.get_fp32(value), tl.bfloat16)
 
 
 def _product(method: Any, builder: Any, left: Any, right: Any, added: Any, *more: Any) -> Any:

@@ -16,8 +16,8 @@ class ModelNew(nn.Module):
     def forward(self, x):
         key = (x.shape, x.dtype, tuple(p.data_ptr() for p in self.parameters()))
         if self.key != key:
-            self.key = key
             self.capture(x)
+            self.key = key  # only now: a capture that failed is no graph of these parameters
         self.given.copy_(x)
         self.graph.replay()
         return self.out.clone()
