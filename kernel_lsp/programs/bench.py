@@ -350,7 +350,7 @@ class ProgramBench:
         """Time the edits that seem to pay beside the fastest way without them, until an interval is
         known; those with which the program computes something else are none."""
         while (pair := self.measured.promising) is not None and not self._is_right(pair[1]):
-            del self.measured.runs[pair[1]]
+            self._discard(pair[1])
         if pair is None:
             return
         before, after = pair
@@ -463,15 +463,19 @@ class ProgramBench:
             self._time_slowest()
         # The fastest is what may be offered: a compiler too must leave what the program computes.
         while (best := self.measured.best_edited) is not None and not self._is_right(best):
-            if not self.agreements[best.name].is_known:
-                self.notes.append(f"{best.name}: {self.agreements[best.name].detail}")
-            del self.measured.runs[best]
+            self._discard(best)
         for way in self.measured.unfinished:
             self.notes.append(
                 f"not judged: {way.name} did not finish a step within {self.plan.run_s:g} s, and "
-                f"may be the"
-                " fastest; give each run more time with --run-seconds"
+                "may be the fastest; give each run more time with --run-seconds"
             )
+
+    def _discard(self, way: ProgramWay) -> None:
+        """Leave out a way that computes something else, or of which that is unknown."""
+        found = self.agreements[way.name]
+        if not found.is_known:
+            self.notes.append(f"{way.name}: {found.detail}")
+        del self.measured.runs[way]
 
     def _fitting(self, ways: Sequence[ProgramWay]) -> list[ProgramWay]:
         """Of the ways those for whose rounds there is time: few that are compared in every round
