@@ -18,7 +18,6 @@ from kernel_lsp.evaluator import EvaluationRequest, Gate, Precision, evidence, o
 from kernel_lsp.evaluator.verify import device_for, program_text, request_from_files
 from kernel_lsp.guarding import accept_file
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.pipeline.kept import own_home
 from kernel_lsp.presenter import verdicts
 from kernel_lsp.records import QUIET_REMEDY, EvalStatus, Evaluation, Evidence, SpeedAnswer
 
@@ -225,6 +224,8 @@ async def _judge_again(path: Path, settings: Settings) -> tuple[Evidence, Eviden
             )
         request = replace(evidence.request_of(before), python=probe.python)
         if (home := before.reference.home) is not None:
+            from kernel_lsp.pipeline.kept import own_home  # few documents come so far
+
             own = own_home(home, Path(settings.data_dir))
             request = replace(request, reference=replace(before.reference, home=own))
         now = await _evaluate(request, gate)

@@ -55,7 +55,7 @@ def fill(disk: Path, *, leave: int = 0) -> Path:
 
 def made_evidence() -> Evidence:
     verdict = Evaluation(status=EvalStatus.PASSED, device="cpu")
-    return evidence.gather(evidence.with_seed(request("pass")), gates.Findings(), verdict)
+    return evidence.gather(evidence.with_seed(request("pass")), gates.PartialEvaluation(), verdict)
 
 
 def test_no_part_of_a_compiled_kernel_is_taken_for_the_whole(disk: Path) -> None:

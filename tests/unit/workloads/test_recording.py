@@ -733,7 +733,8 @@ def test_a_module_that_is_waited_for_may_have_its_text_served(
     file = tmp_path / f"{name}.py"
     file.write_text("value = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    hooks = [one for one in sys.meta_path if not type(one).__module__.startswith("kernel_lsp")]
+    monkeypatch.setattr(sys, "meta_path", hooks)  # without those of other tests
     seen = []
     steps = [
         lambda: sources.serve({str(file): "value = 2\n"}),
