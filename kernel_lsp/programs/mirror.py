@@ -45,8 +45,8 @@ class Mirror:
     root: Path
     copy: Path
     linked: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
-    """Large files of the workspace itself that the program reads: when they were written (ns), and
-    how long they are."""
+    """Large files of the workspace itself to which the copy has links: when each was written last
+    (ns), and its size in bytes."""
 
     @staticmethod
     def of(root: Path, texts: Mapping[Path, str]) -> Mirror:
@@ -170,7 +170,7 @@ def _copy_large(files: Sequence[Path], root: Path, copy: Path) -> dict[Path, tup
     linked = {}
     for path in sorted(files, key=lambda one: -one.stat().st_mtime_ns):
         target, size = copy / path.relative_to(root), path.stat().st_size
-        if _shares_blocks(path, target):
+        if _clone(path, target):
             continue
         if size <= room:
             room -= size
@@ -181,8 +181,9 @@ def _copy_large(files: Sequence[Path], root: Path, copy: Path) -> dict[Path, tup
     return linked
 
 
-def _shares_blocks(path: Path, target: Path) -> bool:
-    """Whether ``target`` is a copy now that takes no room until it is written (Btrfs, XFS)."""
+def _clone(path: Path, target: Path) -> bool:
+    """Make ``target`` a copy that takes no room until it is written (Btrfs, XFS); False where the
+    file system cannot."""
     try:
         import fcntl  # Windows has none
 

@@ -3,7 +3,7 @@
 The session has the program as a document of the notebook's name, so findings, measurements and
 what becomes of offers are as in a file; here lies the way between it and the cells. pygls keeps
 the texts of cells. An edit of one cell is an analysis of all, because a name of one is used in
-another; only cells whose findings are others then are told of it."""
+another; only cells whose findings are others then get them anew."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-BINARY, UNARY, TERNARY = "binary_op", "unary_op", "ternary_op"
-ARITHMETIC = (BINARY, UNARY, TERNARY, "create_fma")
+ARITHMETIC = ("binary_op", "unary_op", "ternary_op", "create_fma")
 """Methods of the interpreter's builder through which values of one type go."""
 
 
@@ -43,11 +42,7 @@ def _wrap(owner: Any, name: str, changed: Callable[..., Any]) -> None:
     Triton has it."""
     method = getattr(owner, name, None)
     if method is not None:
-        setattr(owner, name, functools.partialmethod(functools.partial(_call, changed, method)))
-
-
-def _call(changed: Callable[..., Any], method: Any, *arguments: Any) -> Any:
-    return changed(method, *arguments)
+        setattr(owner, name, lambda *arguments: changed(method, *arguments))
 
 
 def _arithmetic(method: Any, builder: Any, *values: Any) -> Any:

@@ -534,7 +534,7 @@ def test_a_checkpoint_that_a_run_writes_is_a_copy_and_a_data_set_without_room_is
 ) -> None:
     monkeypatch.setattr(mirror, "LARGE_BYTES", 10)
     monkeypatch.setattr(mirror, "MAX_BYTES", 50)
-    monkeypatch.setattr(mirror, "_shares_blocks", lambda *_: False)
+    monkeypatch.setattr(mirror, "_clone", lambda *_: False)
     root = tmp_path / "work"
     root.mkdir()
     data, checkpoint, small = (root / name for name in ("data.bin", "best.pt", "notes.txt"))
