@@ -1,7 +1,8 @@
-"""The sixth to the tenth corpus: samples as a person would write them, in files beside this one.
+"""The sixth to the twelfth corpus: samples as a person would write them, in files beside this one.
 Two of ten styles of repositories each were written before their writer had read a rule; the later
 ones by somebody who had, before an answer to them was read (ninth, tenth: as prompts hold them).
-None is changed afterwards.
+The eleventh and the twelfth are halves, drawn by lot, of one that was written before its writer had
+read a rule, an earlier corpus or a test. None is changed afterwards.
 
 In a file ``⟪ ⟫`` stand around the secret, ``‹kind›`` is drawn, ``⏎`` is a new line, and a line that
 begins with ``##`` names a style. No value was ever real."""
@@ -26,7 +27,8 @@ SALT = ALNUM + "!#$%^&*(-_=+)"
 ALPHABETS = {
     "alnum": ALNUM, "alpha": string.ascii_letters, "lower": LOWER, "upper": UPPER, "url": URL,
     "hex": HEX, "digits": string.digits, "secret": ALNUM + "/+", "salt": SALT,
-    "upperhex": HEX.upper(), "bcrypt": ALNUM + "./",
+    "upperhex": HEX.upper(), "bcrypt": ALNUM + "./", "binary": "01",
+    "base": string.ascii_uppercase + "234567",
 }  # fmt: skip
 WORDS = (
     "Autumn", "copper", "Falcon", "harbor", "Kernel", "lemon", "Meadow", "orange", "Pepper",
