@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.reporting import circumstances, write_record
 from kernel_lsp.programs import measuring, stepping
-from kernel_lsp.programs.measuring import AS_IS, FIRST, LATER, MeasuredWays
+from kernel_lsp.programs.measuring import AS_IS, ROUNDS, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
 
@@ -59,7 +59,9 @@ def main() -> None:
             begun = time.time()
             measured = MeasuredWays()
             ways = [AS_IS, ITSELF] if number % 2 == 0 else [ITSELF, AS_IS]
-            measuring.measure(measured, ways, start, lambda _: None, (*FIRST, *LATER))
+            measuring.measure(
+                measured, ways, start, lambda _: None, (*ROUNDS.first, *ROUNDS.compared)
+            )
             rows.append(_row(measured, time.time() - begun))
             _write(given.out, rows, given.steps, program.name)
             print(len(rows), rows[-1]["ratio"], "CLAIM" if rows[-1]["claimed"] else "", flush=True)
@@ -100,7 +102,7 @@ def _write(out: Path, rows: list[dict[str, Any]], steps: int, program: str) -> N
     record = {
         "program": program,
         "steps": steps,
-        "rounds": len((*FIRST, *LATER)),
+        "rounds": len((*ROUNDS.first, *ROUNDS.compared)),
         **circumstances(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "summary": _summary(rows),

@@ -19,6 +19,12 @@ from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, ParsedSourc
 ScriptLoop: TypeAlias = ast.For | ast.AsyncFor | ast.While
 _Owner: TypeAlias = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
+FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+"""Optimizers of torch.optim that have a fused implementation. Rule KL303 suggests it, and
+`kernel-lsp optimize -- COMMAND` writes and times it (programs/program_edits.py)."""
+IMPLEMENTATION_ARGUMENTS = frozenset({"fused", "foreach", "capturable", "differentiable"})
+"""Arguments by which a program says which implementation of an optimizer it wants."""
+
 # Without one of these a file has neither a step nor a module's forward nor native code.
 _RELEVANT = re.compile(
     r"\.backward\(|DataLoader|training_step|\boptim\b|def forward\b|torch\.cat\(|\.eval\(\)"

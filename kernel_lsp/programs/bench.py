@@ -29,12 +29,8 @@ from kernel_lsp.programs.composing import ProgramVariant, Workspace
 from kernel_lsp.programs.measuring import (
     AS_IS,
     COMPILED,
-    EARLY,
-    FIRST,
-    LAST,
-    LATER,
+    ROUNDS,
     SLOWEST,
-    SURE,
     Agreement,
     MeasuredWays,
     RunSchedule,
@@ -320,7 +316,7 @@ class ProgramBench:
             ways.append(self._add(variant))
         if not self.plan.may_compile:
             self.notes.append(NOT_COMPILED)
-        self._measure(ways, FIRST)
+        self._measure(ways, ROUNDS.first)
         if variant is not None and is_noticed and self._leaves_time_for_targets(variant):
             self._time_compiled(variant)
             self._make_sure()
@@ -329,7 +325,7 @@ class ProgramBench:
         """Whether the edit ``begun`` and torch.compile can be timed until it is sure, and targets
         still have their share of the time."""
         schedule, ways = BenchSchedule(self), self._compiled_first(begun)
-        needed = schedule.seconds(ways, FIRST) + schedule.seconds(ways[-2:], SURE[0])
+        needed = schedule.seconds(ways, ROUNDS.first) + schedule.seconds(ways[-2:], ROUNDS.sure[0])
         return needed <= (1 - TARGETS) * self.timetable.left_s
 
     def _compiled_first(self, begun: ProgramVariant | None) -> list[ProgramWay]:
@@ -344,7 +340,7 @@ class ProgramBench:
         """torch.compile, and with it the fused optimizer ``begun``, once."""
         wrong = {name for name, found in self.agreements.items() if not found.right}
         ways = [way for way in self._compiled_first(begun) if way.name not in wrong]
-        self._measure(ways, FIRST)
+        self._measure(ways, ROUNDS.first)
 
     def _make_sure(self) -> None:
         """Time the edits that seem to pay beside the fastest way without them, until an interval is
@@ -354,7 +350,7 @@ class ProgramBench:
         if pair is None:
             return
         before, after = pair
-        for rounds in SURE:
+        for rounds in ROUNDS.sure:
             is_done = self._measure(pair, rounds)
             ratio = self.measured.ratio(before, after)
             if not is_done or ratio is None or ratio.mid < measuring.WORTH:
@@ -389,7 +385,7 @@ class ProgramBench:
     def later_ways(self) -> list[ProgramWay]:
         """What runs after the targets, about: a check, torch.compile in each mode once, and three
         rounds of what has a chance, edits of targets among them."""
-        plain, rounds = self._plain, len(LATER)
+        plain, rounds = self._plain, len(ROUNDS.compared)
         ours = [ProgramWay(name=composing.KERNELS, variant=composing.KERNELS)]
         if plain:
             ours.append(replace(ours[0], name="our kernels, torch.compile", mode="default"))
@@ -450,15 +446,15 @@ class ProgramBench:
         composed = self._composed(looked, begun)
         if composed:
             fastest = [way for way in (AS_IS, self.measured.best_plain) if way is not None]
-            self._measure([*dict.fromkeys(fastest), *composed], EARLY)
+            self._measure([*dict.fromkeys(fastest), *composed], ROUNDS.composed)
         self._make_sure()
-        self._measure(self._plain[1:], FIRST)
+        self._measure(self._plain[1:], ROUNDS.first)
         schedule = BenchSchedule(self)
         measuring.measure_doubtful(self.measured, self._start, self._say, schedule)
         ways = self.measured.worth_more(MAX_PLAIN)
         ways += self._in_best_mode([way for way in ways if not way.is_edited])
         # else there is nothing to compare it with
-        is_done = len(ways) < 2 or self._measure(self._fitting(ways), LATER)
+        is_done = len(ways) < 2 or self._measure(self._fitting(ways), ROUNDS.compared)
         if is_done and self.plan.may_compile and self.clock.roots:
             self._time_slowest()
         # The fastest is what may be offered: a compiler too must leave what the program computes.
@@ -490,7 +486,9 @@ class ProgramBench:
         first = {AS_IS, self.measured.best_plain, self.measured.best_edited}
         kept = sorted(ways, key=importance, reverse=True)
         schedule = BenchSchedule(self)
-        while len(kept) > MIN_WAYS and schedule.seconds(kept, LATER) > self.timetable.left_s:
+        while (
+            len(kept) > MIN_WAYS and schedule.seconds(kept, ROUNDS.compared) > self.timetable.left_s
+        ):
             kept.pop()
         left_out = [way.name for way in ways if way not in kept]
         if left_out:
@@ -507,7 +505,7 @@ class ProgramBench:
                 "command goes on with it, --within gives it more at once"
             )
             return
-        self._measure([SLOWEST], FIRST)
+        self._measure([SLOWEST], ROUNDS.first)
         fastest, mine = self.measured.best_plain, self.measured.best_edited
         speed, other = self.measured.speed(SLOWEST), self.measured.best(self.measured.runs)
         best = self.measured.speed(other) if other is not None else None
@@ -517,7 +515,7 @@ class ProgramBench:
         begun = self.variants[mine.variant] if mine.variant is not None else None
         if begun is not None and begun.compiled is None and mine.mode is None:
             ways += self._compiled(begun, SLOWEST.mode)
-        self._measure(ways, LAST)
+        self._measure(ways, ROUNDS.slowest)
 
     def _begun_right(self) -> ProgramVariant | None:
         """The fused optimizer, when the program computes with it what it did."""

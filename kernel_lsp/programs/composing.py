@@ -1,6 +1,6 @@
 """Texts of a program with our edits, in the variants that its step is timed with.
 
-    optimizer   what belongs to no target alone (whole.py)
+    optimizer   what belongs to no target alone (program_edits.py)
     kernels     the same, and rewrites of targets by kernels of ours
     unmatched   of these rewrites those that torch.compile does not match, to go with it
     best        the same, and torch.compile of single targets where that is the fastest
@@ -21,7 +21,7 @@ from kernel_lsp.files import read_source
 from kernel_lsp.patching import store
 from kernel_lsp.patching.making import PatchError
 from kernel_lsp.patching.store import Place
-from kernel_lsp.programs import whole
+from kernel_lsp.programs import program_edits
 from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.records import Snapshot
@@ -68,7 +68,9 @@ class Workspace:
 def fuse_optimizers(texts: Mapping[Path, str], optimizers: frozenset[str]) -> ProgramVariant | None:
     """``texts``: the files of the workspace that the program imports. None: there is nothing to
     change."""
-    found = {path: whole.with_fused_optimizers(text, optimizers) for path, text in texts.items()}
+    found = {
+        path: program_edits.with_fused_optimizers(text, optimizers) for path, text in texts.items()
+    }
     changed = {path: text for path, text in found.items() if text != texts[path]}
     before = {path: texts[path] for path in changed}
     return ProgramVariant(name=OPTIMIZER, texts=changed, before=before) if changed else None
@@ -125,7 +127,7 @@ def compile_outermost(
     """The same with a line that compiles the outermost module, where one place constructs it."""
     found = {}
     for path, text in {**texts, **variant.texts}.items():
-        changed = whole.with_compiled(text, root[1], mode)
+        changed = program_edits.with_compiled(text, root[1], mode)
         if changed is not None:
             found[path] = changed
     if len(found) != 1:

@@ -28,15 +28,31 @@ COMPILED = (
 """What a user can have without us."""
 SLOWEST = COMPILED[-1]
 """It takes minutes to its first step."""
-FIRST, LATER, AGAIN, LAST, EARLY = range(1), range(1, 4), range(4, 5), range(5, 8), range(8, 9)
-"""The first round of each way, and those of what has a chance; the one of edits that the first
-would drop; those beside the way that is timed last; and the first of edits of targets, beside the
-fastest until then."""
-SURE = range(9, 12), range(12, 16)
-"""Of the fastest edits beside the fastest way without, as soon as they seem to pay: with the first
-round four, of which Student's t gives an interval (with two it would be 64 deviations wide), and
-four more where one of these was disturbed (of 1.12x, 1.07x, 1.00x and 1.09x on an H200 nobody knows
-whether they pay). Looking twice at 99 % may be wrong twice as often."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundNumbers:
+    """Which rounds belong to which part of a measurement. Two ways are compared in the rounds that
+    both have, so no two parts share a number; a number does not say when its round runs."""
+
+    first: range = range(1)
+    """Each way once."""
+    compared: range = range(1, 4)
+    """All ways that have a chance after their first round, side by side."""
+    doubtful: range = range(4, 5)
+    """Edits that their first round would drop, once more beside the fastest way."""
+    slowest: range = range(5, 8)
+    """`SLOWEST`, which is timed last, beside the fastest ways until then."""
+    composed: range = range(8, 9)
+    """The first round of edits of targets, beside the fastest way until then."""
+    sure: tuple[range, ...] = (range(9, 12), range(12, 16))
+    """The fastest edits beside the fastest way without, as soon as they seem to pay: with the first
+    round four, of which Student's t gives an interval (with two it would be 64 deviations wide),
+    and four more where one of these was disturbed (of 1.12x, 1.07x, 1.00x and 1.09x on an H200
+    nobody knows whether they pay). Looking twice at 99 % may be wrong twice as often."""
+
+
+ROUNDS = RoundNumbers()
 HOPELESS = 1.15
 """Times as fast as our edits is the fastest way, in each of two rounds: they are not run again."""
 FAR_BEHIND = 1.5
@@ -231,7 +247,7 @@ def measure_doubtful(
     none."""
     best, behind = measured.best(measured.runs), measured.far_behind()
     if best is not None and behind:
-        measure(measured, [best, *behind], start, report, AGAIN, schedule=schedule)
+        measure(measured, [best, *behind], start, report, ROUNDS.doubtful, schedule=schedule)
 
 
 # --- what it computes -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ measured.
    file of the workspace is used again, and what was judged lies in the cache: an interrupted run
    goes on.
 2. One step is profiled, which says what of its device time belongs to which target.
-3. The program as it is, and what needs no target (whole.py), are timed; where that seems to pay,
+3. The program as it is, and what needs no target (program_edits.py), are timed; where that seems to pay,
    beside torch.compile and until it is sure.
 4. Targets are optimized where they live, those with the most of the step first; on a GPU several at
    a time, because most of their time is compiling on the processor.

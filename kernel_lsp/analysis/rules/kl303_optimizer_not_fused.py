@@ -7,10 +7,16 @@ import re
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
-from kernel_lsp.analysis.scripts import Script, has_star, is_literal, keyword
+from kernel_lsp.analysis.scripts import (
+    FUSED_OPTIMIZERS,
+    IMPLEMENTATION_ARGUMENTS,
+    Script,
+    has_star,
+    is_literal,
+    keyword,
+)
 
-_FUSED = frozenset(f"torch.optim.{name}" for name in ("Adam", "AdamW", "SGD", "Adagrad"))
-_CHOSEN = frozenset({"fused", "foreach", "capturable", "differentiable"})
+_FUSED = frozenset(f"torch.optim.{name}" for name in FUSED_OPTIMIZERS)
 # Who owns the step there decides about the variant: Lightning refuses to clip behind fused ones.
 _OTHERS = re.compile(
     r"LightningModule|deepspeed|torch_xla|sparse=True|\bfused\s*=|[\"']fused[\"']|GradScaler|opacus|xla_model"
@@ -51,7 +57,7 @@ def _trains_on_cuda(script: Script) -> bool:
 
 def _is_left_open(call: ast.Call) -> bool:
     """No variant is chosen, and it is about the parameters of a model."""
-    if not call.args or any(k.arg in _CHOSEN for k in call.keywords):
+    if not call.args or any(k.arg in IMPLEMENTATION_ARGUMENTS for k in call.keywords):
         return False
     return "param" in ast.unparse(call.args[0])
 

@@ -16,7 +16,7 @@ from kernel_lsp import analysis, files, leftovers, scratch
 from kernel_lsp.commands import programs
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.patching.store import Place, is_own
-from kernel_lsp.programs import composing, measuring, mirror, offering, targets, whole
+from kernel_lsp.programs import composing, measuring, mirror, offering, program_edits, targets
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import ProgramOutcome
@@ -120,11 +120,11 @@ def main():
 
 
 def test_only_optimizers_that_ran_without_a_choice_become_fused() -> None:
-    changed = whole.with_fused_optimizers(TRAINING, frozenset({"AdamW", "SGD"}))
+    changed = program_edits.with_fused_optimizers(TRAINING, frozenset({"AdamW", "SGD"}))
     assert "Optimizer(model.parameters(), lr=3e-4, fused=True)" in changed
     assert "lr=0.1, fused=True,\n    )" in changed
     assert changed.count("fused=True") == 2
-    assert whole.with_fused_optimizers(TRAINING, frozenset({"Adagrad"})) == TRAINING
+    assert program_edits.with_fused_optimizers(TRAINING, frozenset({"Adagrad"})) == TRAINING
 
 
 @pytest.mark.parametrize(
@@ -132,18 +132,20 @@ def test_only_optimizers_that_ran_without_a_choice_become_fused() -> None:
 )
 def test_an_argument_that_takes_no_other_behind_it_is_left_alone(argument: str) -> None:
     text = f"import torch\noptimizer = torch.optim.SGD({argument})\n"
-    assert whole.with_fused_optimizers(text, frozenset({"SGD"})) == text
+    assert program_edits.with_fused_optimizers(text, frozenset({"SGD"})) == text
 
 
 def test_the_line_that_compiles_stands_behind_the_one_that_constructs() -> None:
-    changed = whole.with_compiled(TRAINING, "Model", "reduce-overhead")
+    changed = program_edits.with_compiled(TRAINING, "Model", "reduce-overhead")
     assert changed is not None
     assert (
         '.to("cuda")  # é\n    model.compile(mode="reduce-overhead")\n    optimizer' in changed
         or ('.to("cuda")\n    model.compile(mode="reduce-overhead")  # é\n' in changed)
     )
     compile(changed, "changed", "exec")
-    assert "model.compile()\n" in (whole.with_compiled("model = m.Model()\n", "Model", None) or "")
+    assert "model.compile()\n" in (
+        program_edits.with_compiled("model = m.Model()\n", "Model", None) or ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_the_line_that_compiles_stands_behind_the_one_that_constructs() -> None:
     ],
 )
 def test_where_it_is_constructed_otherwise_no_line_is_written(text: str) -> None:
-    assert whole.with_compiled(text, "Model", None) is None
+    assert program_edits.with_compiled(text, "Model", None) is None
 
 
 # --- which targets, and what is composed ----------------------------------------------------------

@@ -237,7 +237,7 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
 ) -> None:
     """Without torch.compile, which takes a minute here, and without time for targets. As on a GPU,
     runs begin before their turn, and checks go side by side."""
-    monkeypatch.setattr(bench, "LATER", range(1, 2))
+    monkeypatch.setattr(bench, "ROUNDS", replace(measuring.ROUNDS, compared=range(1, 2)))
     monkeypatch.setattr(bench.ProgramBench, "looks_ahead", True)
     monkeypatch.setattr(bench.ProgramBench, "_room_for", lambda *_: 4)
     settings = Settings(data_dir=str(tmp_path / "data"), consent="always")

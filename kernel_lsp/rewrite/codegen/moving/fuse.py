@@ -110,7 +110,7 @@ def _seconds(graph: Graph, kernel: PlannedKernel, nodes: dict[str, fx.Node]) -> 
     for tensor in kernel.read:
         reads = sum(load.tensor is tensor for load in kernel.loads)
         whole = torch.Size(tensor.shape).numel()
-        moved_bytes += min(whole, reads * size // kernel.lanes) * source.itemsize(
+        moved_bytes += min(whole, reads * size // kernel.width) * source.itemsize(
             tensor.operand.dtype
         )
     speed = cost.rates(graph)

@@ -26,14 +26,14 @@ from kernel_lsp.rewrite.codegen.core.moves import (
     Position,
 )
 from kernel_lsp.rewrite.codegen.core.nodes import Unsupported
-from kernel_lsp.rewrite.codegen.moving import lanes
+from kernel_lsp.rewrite.codegen.moving import neighbors
 from kernel_lsp.rewrite.codegen.moving.evaluate import (
     Expression,
     MovedRead,
     MovedTensor,
     ReadPlan,
 )
-from kernel_lsp.rewrite.codegen.moving.lanes import LoadRun
+from kernel_lsp.rewrite.codegen.moving.neighbors import LoadRun
 from kernel_lsp.rewrite.codegen.moving.writing import Tiling
 
 MIN_COLUMNS = 64
@@ -122,26 +122,26 @@ class PlannedKernel:
 
     job: MovedJob
     results: tuple[tuple[Expression, ...], ...]
-    """Of each output so many neighbors as there are lanes."""
+    """Of each output, the ``width`` neighbors that a position stands for."""
     loads: tuple[MovedRead, ...]
     tiling: Tiling
     is_turned: bool
     """Something is contiguous along the rows: tiles are square."""
 
     @property
-    def lanes(self) -> int:
-        """Elements of an output that one position stands for."""
+    def width(self) -> int:
+        """How many neighboring elements of an output one position stands for."""
         return len(self.results[0])
 
     @property
     def columns(self) -> int:
         """Elements of an output in a row."""
-        return self.tiling.columns * self.lanes
+        return self.tiling.columns * self.width
 
     @property
     def runs(self) -> tuple[LoadRun, ...]:
         """What is loaded as one."""
-        return () if self.is_turned else lanes.load_runs(self.loads)
+        return () if self.is_turned else neighbors.load_runs(self.loads)
 
     @property
     def read(self) -> tuple[MovedTensor, ...]:
@@ -194,7 +194,7 @@ class PlannedKernel:
         stores = [stored_at(self.job, output) for output in outputs if output.via]
         inside = [self.job.within(output) for output in outputs if output.total]
         held = repr(
-            (first, self.job.shape[1:], self.tiling.columns, self.lanes, loads, stores, inside)
+            (first, self.job.shape[1:], self.tiling.columns, self.width, loads, stores, inside)
         )
         return BATCH.sub("lead", held)
 
@@ -207,26 +207,25 @@ def plan_kernel(job: MovedJob) -> PlannedKernel:
     if plain.is_turned or any(output.via or output.total for output in job.outputs):
         return plain
     best, least = plain, _weight(plain)
-    wide = lanes.candidates(job.shape, _indices(plain.loads, plain.results))
-    for count in wide:
+    for width in neighbors.candidates(job.shape, _indices(plain.loads, plain.results)):
         try:
-            found = _planned(job, count)
+            found = _planned(job, width)
         except Unsupported:
             continue
-        if not found.is_turned and (weight := _weight(found)) < lanes.WORTH * least:
+        if not found.is_turned and (weight := _weight(found)) < neighbors.WORTH * least:
             best, least = found, weight
     return best
 
 
 def _weight(planned: PlannedKernel) -> float:
-    return lanes.weight(planned.tiling.sizes, planned.lanes, planned.loads)
+    return neighbors.weight(planned.tiling.sizes, planned.width, planned.loads)
 
 
-def _planned(job: MovedJob, count: int) -> PlannedKernel:
-    """With so many lanes."""
-    sizes = lanes.shape_with(job.shape, count)
+def _planned(job: MovedJob, width: int) -> PlannedKernel:
+    """The kernel whose positions stand for ``width`` neighbors each."""
+    sizes = neighbors.shape_with(job.shape, width)
     plan = ReadPlan(sizes, {tensor.operand: tensor for tensor in job.tensors})
-    places = lanes.places(job.shape, count)
+    places = neighbors.places(job.shape, width)
     results = list[tuple[Expression, ...]]()
     for output in job.outputs:
         under = job.within(output)
@@ -267,12 +266,12 @@ def _tiling(
     sizes: DimSizes,
     memory: Sequence[IndexSum],
     indices: Sequence[IndexSum],
-    count: int,
+    width: int,
     split: int | None,
 ) -> tuple[Tiling, bool]:
     """The widest columns of which everything is read and written along memory. ``split``: those
     that are asked for."""
-    splits = [split] if split else _splits(sizes, indices, -(-MIN_COLUMNS // count))
+    splits = [split] if split else _splits(sizes, indices, -(-MIN_COLUMNS // width))
     for split in reversed(splits):
         tiling = Tiling(sizes=sizes, split=split)
         turned = [_is_turned(index, tiling) for index in memory]
@@ -294,7 +293,7 @@ def _indices(
 
 def _expressions(results: Iterable[Sequence[Expression]]) -> Iterable[Expression]:
     """Everything that is computed, each once."""
-    todo = [one for neighbors in results for one in neighbors]
+    todo = [one for expressions in results for one in expressions]
     seen = set(todo)
     while todo:
         yield (one := todo.pop())
@@ -306,7 +305,7 @@ def _expressions(results: Iterable[Sequence[Expression]]) -> Iterable[Expression
 def _addresses(load: MovedRead) -> list[IndexSum]:
     if load.tensor.is_strided:
         return list(load.at)
-    return [lanes.address(load)]
+    return [neighbors.address(load)]
 
 
 def _splits(sizes: DimSizes, indices: Sequence[IndexSum], few: int) -> list[int]:
@@ -412,7 +411,7 @@ def parameters(planned: PlannedKernel) -> dict[str, list[Any]]:
     rows = [max(1, n // columns) for n in (elements, 2 * elements, elements // 2)]
     return {
         "BLOCK_ROWS": list(dict.fromkeys(rows)),
-        "BLOCK_COLS": [columns // planned.lanes],
+        "BLOCK_COLS": [columns // planned.width],
         "num_warps": [8, 4] if low and few else [4, 8],
     }
 
@@ -423,11 +422,11 @@ def is_uneven(planned: PlannedKernel) -> bool:
     last = len(planned.tiling.sizes) - 1
     alone = {load for load in planned.loads if not load.tensor.is_strided}
     alone -= {load for run in planned.runs for load in run.loads}
-    return any(lanes.is_uneven(lanes.address(load), last) for load in alone)
+    return any(neighbors.is_uneven(neighbors.address(load), last) for load in alone)
 
 
 def _block(columns: int) -> int:
-    """The widest block that leaves few lanes idle."""
+    """The widest block that leaves few of its columns idle."""
     if columns <= BLOCKS[-1]:
         return source.next_power_of_two(columns)
     covered = {block: -(-columns // block) * block for block in BLOCKS}

@@ -371,7 +371,7 @@ def _as_one(kernels: Sequence[PlannedKernel], seed: Operand) -> tuple[PlannedKer
     ways = [_way_to(kernel.job.outputs[0].value, seed) for kernel in kernels]
     found = [way for way in ways if way is not None]
     apart = len(kernels) < 2 or len(found) < len(kernels)
-    if apart or any(kernel.lanes > 1 or kernel.job.row_sums for kernel in kernels):
+    if apart or any(kernel.width > 1 or kernel.job.row_sums for kernel in kernels):
         return ()
     main = _with_most_tensors(kernels)
     job = replace(kernels[main].job, name=kernels[0].job.name)

@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.moving.jobs import (
     lead,
     stored_at,
 )
-from kernel_lsp.rewrite.codegen.moving.lanes import LANES
+from kernel_lsp.rewrite.codegen.moving.neighbors import WIDTHS
 from kernel_lsp.rewrite.codegen.moving.writing import Writer
 
 NAMES = re.compile(r"\b\w+\b(?!=[^=])")
@@ -46,7 +46,7 @@ def _kernel(planned: PlannedKernel) -> str:
     more = [*steps, *planned.shares.values(), *_means(job)]
     taken = UniqueNames([*RESERVED, *pointers, *more, *(out.name for out in job.outputs)])
     writer = Writer(planned.tiling, taken, planned.shares, planned.runs)
-    writer.widths |= {planned.lanes} - {1}
+    writer.widths |= {planned.width} - {1}
     ends = [_end(planned, writer, place) for place in range(len(job.outputs))]
     header = [
         *pointers, "n_rows", *(["each"] if job.totals or job.row_sums else []), *more,
@@ -64,7 +64,7 @@ def _doc(planned: PlannedKernel) -> str:
     elif job.row_sums:
         doing = "takes tiles below one another, whose rows it sums"
     doc = f"Each program {doing}; a row has {planned.columns} elements of {_words(job.shape)}"
-    return doc + (f", {planned.lanes} a column." if planned.lanes > 1 else ".")
+    return doc + (f", {planned.width} a column." if planned.width > 1 else ".")
 
 
 def _targets(job: MovedJob) -> tuple[MovedOutput, ...]:
@@ -88,7 +88,7 @@ def _end(planned: PlannedKernel, writer: Writer, place: int) -> str:
     if output.via:
         where = writer.index(stored_at(job, output))
         return f"    tl.store({output.name}_ptr + {where}, {text}, mask=mask)"
-    wide = planned.tiling.widened(planned.lanes)
+    wide = planned.tiling.widened(planned.width)
     cols = f"cols{wide.suffix}"
     where = f"rows * {wide.columns} + {cols}" if wide.columns != 1 else f"rows + {cols}"
     return f"    tl.store({output.name}_ptr + {where}, {text}, mask=mask{wide.suffix})"
@@ -137,7 +137,7 @@ def _apart(lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """What is the same in each turn of a loop over rows, and the rest: a weight that is loaded in
     each would wait for other threads in each."""
     same, other = list[str](), list[str]()
-    changing = {"rows", "row_mask", "mask", *(f"mask_{width}" for width in LANES)}
+    changing = {"rows", "row_mask", "mask", *(f"mask_{width}" for width in WIDTHS)}
     for line in lines:
         made, text = line.split(" = ", 1)
         if changing.isdisjoint(NAMES.findall(text)):
@@ -188,7 +188,8 @@ def _launcher(planned: PlannedKernel, choice: Mapping[str, Any]) -> str:
     furthest = [t.furthest for t in planned.read] + [f"n_rows * {planned.columns}"]
     shapes = [(t.operand.name, t.operand.dtype, _words(t.shape)) for t in planned.given]
     shapes += [(out.name, out.dtype, _words(job.shape_of(out))) for out in job.stored]
-    wide = f"wide = max({', '.join(furthest)}) >= 2**31"
+    reach = f"max({', '.join(furthest)})" if len(furthest) > 1 else furthest[0]
+    wide = f"wide = {reach} >= 2**31"
     call = f"_{job.name}_kernel[(n_programs,)]("
     inside = "    " if job.totals else "        "
     launch = [

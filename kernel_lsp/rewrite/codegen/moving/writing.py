@@ -14,7 +14,7 @@ from kernel_lsp.rewrite.codegen.core.ir import Scalar, Value
 from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Expand
 from kernel_lsp.rewrite.codegen.core.ops import RENDER, atom
 from kernel_lsp.rewrite.codegen.moving.evaluate import Expression, MovedRead
-from kernel_lsp.rewrite.codegen.moving.lanes import LoadRun
+from kernel_lsp.rewrite.codegen.moving.neighbors import LoadRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,11 +148,11 @@ class Writer:
             else:
                 self._parts[half[0]] = name
 
-    def joined(self, lanes: Sequence[str]) -> str:
-        """Neighbors as the columns of a wide store."""
-        if len(lanes) == 1:
-            return lanes[0]
-        return f"tl.interleave({self.joined(lanes[::2])}, {self.joined(lanes[1::2])})"
+    def joined(self, neighbors: Sequence[str]) -> str:
+        """Source of the neighbors side by side, as the columns of a wide store."""
+        if len(neighbors) == 1:
+            return neighbors[0]
+        return f"tl.interleave({self.joined(neighbors[::2])}, {self.joined(neighbors[1::2])})"
 
     def _loaded(self, load: MovedRead, where: str, dims: set[int], tiling: Tiling) -> str:
         """Source of a load from that place, which depends on these coordinates."""

@@ -79,6 +79,7 @@ CASES = {
     ),
     "sum of squared differences": ("((x[:, 1:] - x[:, :-1]) ** 2).sum()", "(5, 37)"),
     "one element of a dimension": ("F.pad(x, (1, 1)) * 2", "(3, 1)"),
+    "padding alone is kept": ("F.pad(x, (1, 1))[:, ::2] * 2", "(3, 1)"),
 }  # fmt: skip
 
 

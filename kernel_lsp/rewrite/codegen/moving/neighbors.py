@@ -1,10 +1,11 @@
 """Elements that are computed side by side, and loads of neighbors as one.
 
 The two halves of a rotated pair lie beside each other: reading every second element leaves half of
-each cache line for later, and one position that is either half computes both and keeps one. With
-``lanes`` a position of the iteration space stands for so many neighbors of the result: each is
-computed for itself, and they are written as one. Loads whose addresses are neighbors become one
-wide load that is split, also without lanes: what an upsampled element gathers its gradient from."""
+each cache line for later, and one position that is either half computes both and keeps one. Of a
+kernel of ``width`` 2 or 4 a position of the iteration space stands for so many neighbors of the
+result: each is computed for itself, and they are written as one. Loads whose addresses are
+neighbors become one wide load that is split, also at width 1: what an upsampled element gathers its
+gradient from."""
 
 from __future__ import annotations
 
@@ -16,15 +17,16 @@ from kernel_lsp.rewrite.codegen.core.affine import IndexSum, IndexTerm
 from kernel_lsp.rewrite.codegen.core.moves import DimSizes, Position
 from kernel_lsp.rewrite.codegen.moving.evaluate import MovedRead
 
-LANES = (2, 4)
+WIDTHS = (2, 4)
+"""Neighbors that one position may stand for, or one load may hold."""
 SMALL = (2, 4, 8)
-"""Divisors of an index that lanes take away."""
+"""Divisors of an index that are gone where a position stands for neighbors."""
 UNEVEN = 2.0
 """Loads of neighbors, for one whose address is a quotient or a remainder: no vector of it."""
 FAR = 8
 """Neighbors that lie so far apart, or farther, each take a sector of memory of their own."""
 WORTH = 0.75
-"""Times the loads without lanes, where lanes are taken."""
+"""Times the loads of width 1, up to which a larger width is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def load_runs(loads: Sequence[MovedRead]) -> tuple[LoadRun, ...]:
 
 def _runs(places: dict[int, tuple[MovedRead, IndexSum]]) -> Iterable[LoadRun]:
     left = dict(places)
-    for width in reversed(LANES):
+    for width in reversed(WIDTHS):
         for start in sorted(places):
             run = range(start, start + width)
             whole = start % width == 0 and all(place in left for place in run)
@@ -64,25 +66,25 @@ def _runs(places: dict[int, tuple[MovedRead, IndexSum]]) -> Iterable[LoadRun]:
                     del left[place]
 
 
-def shape_with(shape: DimSizes, lanes: int) -> DimSizes:
-    """The iteration space whose positions stand for so many neighbors."""
-    return (*shape[:-1], shape[-1] // lanes)
+def shape_with(shape: DimSizes, width: int) -> DimSizes:
+    """The iteration space whose positions stand for ``width`` neighbors each."""
+    return (*shape[:-1], shape[-1] // width)
 
 
-def places(shape: DimSizes, lanes: int) -> list[Position]:
-    """The neighbors of one position, in a tensor of that shape."""
-    sizes = shape_with(shape, lanes)
+def places(shape: DimSizes, width: int) -> list[Position]:
+    """Where the ``width`` neighbors of one position lie, in a tensor of that shape."""
+    sizes = shape_with(shape, width)
     every = [affine.coordinate(dim, size) for dim, size in enumerate(sizes)]
-    return [(*every[:-1], every[-1].times(lanes).plus(lane)) for lane in range(lanes)]
+    return [(*every[:-1], every[-1].times(width).plus(place)) for place in range(width)]
 
 
 def candidates(shape: DimSizes, indices: Iterable[IndexSum]) -> list[int]:
-    """Numbers of lanes that may take quotients, remainders or steps away from the last
+    """Widths that may take quotients, remainders or steps away from the last
     dimension."""
     last = len(shape) - 1
     if last < 1 or not _has_steps(indices, last):
         return []
-    return [lanes for lanes in LANES if shape[-1] % lanes == 0]
+    return [width for width in WIDTHS if shape[-1] % width == 0]
 
 
 def _has_steps(indices: Iterable[IndexSum], last: int) -> bool:
@@ -96,19 +98,19 @@ def _has_steps(indices: Iterable[IndexSum], last: int) -> bool:
     return False
 
 
-def weight(sizes: DimSizes, lanes: int, loads: Sequence[MovedRead]) -> float:
+def weight(sizes: DimSizes, width: int, loads: Sequence[MovedRead]) -> float:
     """Loads for each element of the result, counted as those of neighbors."""
     last = max((dim for dim, size in enumerate(sizes) if size != 1), default=0)
     runs = load_runs(loads)
     joined = {load for run in runs for load in run.loads}
     total = 0.0
     for run in runs:
-        width = len(run.loads)
-        total += width * (1.0 if _step(run.index, last) == width else UNEVEN)
+        held = len(run.loads)
+        total += held * (1.0 if _step(run.index, last) == held else UNEVEN)
     for load in loads:
         if load not in joined:
             total += _single(load, last)
-    return total / lanes
+    return total / width
 
 
 def _single(load: MovedRead, last: int) -> float:

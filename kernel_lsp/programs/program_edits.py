@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.analysis.scripts import Script, has_star
+from kernel_lsp.analysis.scripts import (
+    FUSED_OPTIMIZERS,
+    IMPLEMENTATION_ARGUMENTS,
+    Script,
+    has_star,
+)
 from kernel_lsp.analysis.source import ParsedSource
 from kernel_lsp.parsing import parse_text
 
-FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
-"""Optimizers of PyTorch that have a fused implementation."""
-CHOSEN = frozenset({"fused", "foreach", "capturable", "differentiable"})
-"""Arguments by which a program says which implementation it wants."""
 SAME = frozenset(
     {
         "to",
@@ -36,20 +37,26 @@ SAME = frozenset(
 
 
 def with_fused_optimizers(text: str, running: frozenset[str]) -> str:
-    """``running``: names of the optimizer classes that the program ran without a chosen
-    implementation.
+    """The text with ``fused=True`` in the calls that construct those optimizers; the text itself
+    where nothing is to be changed.
 
-    The text itself where nothing is to be changed.
-    """
+    ``running``: names of the optimizer classes that the program ran without a chosen
+    implementation."""
     script = _script(text)
     if script is None:
         return text
     made = []
     for call, dotted in script.calls:
         module, _, name = (dotted or "").rpartition(".")
-        if not module.startswith("torch.optim") or name not in FUSED or name not in running:
+        if (
+            not module.startswith("torch.optim")
+            or name not in FUSED_OPTIMIZERS
+            or name not in running
+        ):
             continue
-        is_open = not has_star(call) and not any(k.arg in CHOSEN for k in call.keywords)
+        is_open = not has_star(call) and not any(
+            k.arg in IMPLEMENTATION_ARGUMENTS for k in call.keywords
+        )
         if is_open and call.args and not isinstance(call.args[-1], ast.GeneratorExp):
             last = max((*call.args, *(k.value for k in call.keywords)), key=_end)
             end = script.file.offset(*_end(last))
@@ -61,8 +68,9 @@ def with_fused_optimizers(text: str, running: frozenset[str]) -> str:
 
 
 def with_compiled(text: str, class_name: str, mode: str | None) -> str | None:
-    """A line after the statement that constructs the class: ``model.compile()``. None: it is not
-    found, or stands there more than once. ``mode``: None is torch.compile's default."""
+    """The text with a line more, ``model.compile()``, behind the statement that constructs the
+    class. None: it is not found, or stands there more than once. ``mode``: None is torch.compile's
+    default."""
     script = _script(text)
     if script is None:
         return None
