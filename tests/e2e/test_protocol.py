@@ -741,7 +741,9 @@ def test_a_document_that_becomes_another_language(server: RawClient) -> None:
     assert server.hints(uri)
     item = {"uri": uri, "languageId": "markdown", "version": 2, "text": "# notes"}
     server.notify("textDocument/didOpen", {"textDocument": item})
-    assert server.hints(uri) == []
+    # What could not be measured of the first text may be published while it is replaced.
+    while server.hints(uri):
+        pass
     assert server.hover(uri)["result"] is None
     server.close_document(uri)
 

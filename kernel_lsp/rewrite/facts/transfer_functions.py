@@ -359,7 +359,10 @@ def _logsumexp(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
 
 @_rule("rsqrt")
 def _rsqrt(base: TensorFact, args: list[Any], arg: Any) -> TensorFact:
-    return replace(base, lo=0.0, may_be_nan=args[0].may_be_nan or args[0].lo < 0)
+    """Never negative but for zeros: that of -0.0 is -inf, and bounds do not tell zeros apart."""
+    fact = args[0]
+    lo = 0.0 if fact.lo > 0 else -INF
+    return replace(base, lo=lo, may_be_nan=fact.may_be_nan or fact.lo < 0)
 
 
 @_rule("softplus")

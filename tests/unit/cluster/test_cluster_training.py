@@ -1,6 +1,7 @@
 """A run of reinforcement learning on a real Ray cluster of three nodes on this machine, of which
 two are killed one after the other."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -56,13 +57,22 @@ def until_step(folder: Path, step: int) -> None:
 
 
 def working(nodes: list[Any]) -> Any:
-    """The node on which a trainer runs."""
-    for node in nodes:
-        below = psutil.Process(raylet(node).pid).children(recursive=True)
-        ran = [" ".join(one.cmdline()) for one in below]
-        if any("trainer.rl" in line for line in ran):
-            return node
+    """The node on which a trainer runs; waits for it where none does yet."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        for node in nodes:
+            if any("trainer.rl" in line for line in commands_below(raylet(node).pid)):
+                return node
+        time.sleep(0.02)
     raise AssertionError("no node trains")
+
+
+def commands_below(pid: int) -> list[str]:
+    found = []
+    for one in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # ended meanwhile
+            found.append(" ".join(one.cmdline()))
+    return found
 
 
 def test_two_nodes_are_killed_one_after_the_other_and_the_rows_are_those_of_an_undisturbed_run(
