@@ -4,9 +4,7 @@ server."""
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
 import socket
 import time
 import urllib.request
