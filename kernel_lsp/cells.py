@@ -22,7 +22,8 @@ def place_finding(finding: Finding, program: NotebookProgram) -> Finding:
 
 
 def place_data(given: Mapping[str, Any], span: Span, program: NotebookProgram) -> dict[str, Any]:
-    """The same of what a rule found, which is at ``span``; what has no place stays as it is."""
+    """A finding's data with lines of its cell in the place of the program's; ``span``: the
+    finding's. What has no place stays as it is."""
     data = dict(given)
     if not {"line", "column", "end_line", "end_column"} <= data.keys():
         return data

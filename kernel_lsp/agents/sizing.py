@@ -90,13 +90,13 @@ def size_of_tools(offered: Sequence[ToolSchema]) -> int:
 
 
 def is_bounded(tool: ToolSchema, room: ExchangeLimits) -> bool:
-    """Its longest call fits into the reply, even at a token a character."""
+    """Whether the tool's longest call fits into the reply, even at a token a character."""
     longest = tools.longest_chars(tools.envelope([tool]))
     return longest is not None and longest <= room.reply_tokens
 
 
 def sites_that_fit(sites: Sequence[Site], room: ExchangeLimits) -> tuple[Site, ...]:
-    """Those that can be shown and named in a reply, the first before later ones."""
+    """The sites that can be shown and named in a reply, the first before later ones."""
     taken: list[Site] = []
     left = int(room.prompt_bytes * SITES_SHARE)
     for site in sites:

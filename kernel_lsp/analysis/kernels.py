@@ -98,7 +98,7 @@ class KernelFacts:
 
     @cached_property
     def loops(self) -> tuple[KernelLoop, ...]:
-        """Its loops, inner ones too."""
+        """The kernel's loops, inner ones too."""
         return tuple(n for n in self.nodes if isinstance(n, KernelLoop))
 
     def called(self, node: ast.expr) -> str | None:

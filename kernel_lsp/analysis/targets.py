@@ -117,7 +117,7 @@ def own_forward(node: ast.ClassDef) -> FunctionNode | None:
 
 
 def parameters(node: FunctionNode) -> list[ast.arg]:
-    """All but *args and **kwargs."""
+    """A function's parameters without *args and **kwargs."""
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 

@@ -55,7 +55,7 @@ def load(file: Path) -> Baseline:
 
 
 def write(file: Path, results: Iterable[tuple[Path, Analysis]]) -> int:
-    """All these findings are known from now on; returns how many. Raises OSError."""
+    """Makes all these findings known from now on, and returns how many. Raises OSError."""
     folder = file.absolute().parent
     counts = Counter(
         key_of(folder, path, finding) for path, analysis in results for finding in analysis.findings

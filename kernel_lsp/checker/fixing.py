@@ -55,7 +55,8 @@ def fix_file(path: Path, check: AnalyzeText, within: Path | None = None) -> Fixe
 
 
 def fix_text(path: Path, source: files.SourceFile, check: AnalyzeText) -> Fixed | None:
-    """The same for a text that is known."""
+    """What a file becomes by its fixes, from a text that is known; None where nothing is to be
+    mended."""
     text, count, refused = source.text, 0, set[Any]()
     for _ in range(MAX_ROUNDS):
         mended = _mend(path, text, check, refused)

@@ -135,7 +135,7 @@ class Connection:
         library().init(address=self.address, **options)
 
     async def nodes(self) -> list[ClusterNode]:
-        """Those that are alive. Raises ClusterError when the head does not answer."""
+        """The nodes that are alive. Raises ClusterError when the head does not answer."""
         try:
             listed = await aside(library().nodes, CALL_S)
             groups = await aside(library().util.placement_group_table, CALL_S)

@@ -101,7 +101,7 @@ class ClusterJobs:
             job.done.set_result(value)
 
     def again(self, job: ClusterJob, why: str) -> None:
-        """Its attempt was lost."""
+        """Queues a job whose attempt was lost once more, or fails it after `MAX_ATTEMPTS`."""
         job.losses += 1
         if job.losses >= MAX_ATTEMPTS:
             cause = (

@@ -156,7 +156,7 @@ class Cluster:
 
     @property
     def places_text(self) -> str:
-        """Its actors, by device and host."""
+        """How many actors there are, by device and host, in words."""
         counts = Counter(
             (place.node.host, place.about.device_name or self.device)
             for place in self._places.values()

@@ -71,12 +71,13 @@ for console in (out, err, failures):
 
 
 def write(text: str) -> None:
-    """A result on standard output, as it is for scripts, but for what a terminal would obey."""
+    """Prints a result on standard output as plain text: what a terminal would obey is taken out,
+    also where a script reads it."""
     sys.stdout.write(plain(text))
 
 
 def print_json(**content: Any) -> None:
-    """One object on standard output, with its schema version."""
+    """Prints one object on standard output as JSON, with its schema version."""
     write(to_versioned_json(**content) + "\n")
 
 

@@ -255,7 +255,7 @@ def _show(found: ProgramOutcome, offered: ProgramVariant | None, applied: list[P
 def page_text(
     found: ProgramOutcome, offered: ProgramVariant | None, applied: list[Path], root: Path
 ) -> str:
-    """The same as Markdown, with the edits as a difference."""
+    """The report of a program as Markdown, with the edits as a difference."""
     command = shlex.join(found.recording.command)
     parts = [f"# {command}", *_conclusion(found, offered, applied)]
     if found.measured is not None:

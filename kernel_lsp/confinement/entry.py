@@ -67,7 +67,8 @@ def requiring(required: frozenset[str]) -> Iterator[None]:
 
 
 def require(required: frozenset[str]) -> None:
-    """As `requiring`, from now on: for a program that does one thing."""
+    """Sets the layers that children must have from now on, as `requiring` does for a while: for a
+    program that does one thing."""
     _required.set(required)
 
 

@@ -53,7 +53,7 @@ class Held:
 
     @property
     def closed(self) -> frozenset[str]:
-        """All that may be required here."""
+        """Layers and guarantees that may be required here."""
         return self.layers | guarantees(self.layers)
 
     @property

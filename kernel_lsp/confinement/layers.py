@@ -65,7 +65,7 @@ def names(layers: Mapping[str, Any]) -> frozenset[str]:
 
 
 def describe(layers: Mapping[str, Any]) -> str:
-    """The same in words, for the evidence."""
+    """Which layers hold, in words, for the evidence."""
     namespaces = list(layers.get("namespaces", ()))
     parts = [f"namespaces ({', '.join(namespaces)})" if namespaces else "no namespaces"]
     parts.append(f"Landlock {layers['landlock']}" if layers.get("landlock") else "no Landlock")

@@ -159,7 +159,8 @@ def _hide(path: str) -> None:
 
 
 def only_root_reads(folder: str) -> list[str]:
-    """Without capabilities root still reads files of its own, such as the passwords' hashes."""
+    """Entries of the folder that others than root may not read, such as the passwords' hashes: root
+    reads them also without capabilities."""
     found = []
     for entry in list(os.scandir(folder)):
         with linux.Ignoring(OSError):

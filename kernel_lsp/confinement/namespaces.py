@@ -102,7 +102,7 @@ def lock(ask_for_maps: Callable[[], None]) -> None:
 
 
 def write_maps(process: str, user: int, group: int) -> None:
-    """The same numbers inside as outside. Raises OSError."""
+    """Maps the process' user and group to the same numbers inside as outside. Raises OSError."""
     maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
     for name, text in maps.items():
         with open(f"/proc/{process}/{name}", "w") as file:

@@ -260,7 +260,7 @@ class Judges:
             await bench.close()
 
     async def close_idle(self) -> None:
-        """Those that only wait for further candidates: they hold memory."""
+        """Ends the judges that only wait for further candidates: they hold memory."""
         await self._close_if_idle(list(self._benches))
 
     async def _make_room(self) -> None:

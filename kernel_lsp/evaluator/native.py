@@ -74,7 +74,7 @@ def find(source: str) -> tuple[Json, ...]:
 
 
 def key(extension: Mapping[str, Any]) -> str:
-    """The same for a call as it is written and as it is made."""
+    """A hash that is the same for a call as it is written and as it is made."""
     return hashlib.sha256(json.dumps(extension, sort_keys=True).encode()).hexdigest()
 
 

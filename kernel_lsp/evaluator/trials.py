@@ -75,7 +75,7 @@ class Trials:
         """Questions that the judge has been asked."""
 
     async def run(self, plan: list[Json], report: Report) -> None:
-        """All of them. Raises Rejected at the first difference."""
+        """Runs all trials of the plan. Raises Rejected at the first difference."""
         try:
             await self._run_all(plan, report)
         finally:

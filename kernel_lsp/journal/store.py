@@ -74,7 +74,7 @@ class Journal:
 
     @property
     def path(self) -> Path:
-        """Its file; of a team's the one in which batches wait."""
+        """The journal's file; of a team's the one in which batches wait."""
         return self._database.path
 
     def _key(self, folder: str | None) -> str | None:

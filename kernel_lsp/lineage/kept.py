@@ -73,7 +73,7 @@ class Judgements:
 
 
 def write(place: Path, lineage: Lineage, readable: str) -> None:
-    """Both files, each in one step. Raises ArchiveError."""
+    """Writes both files of a lineage, each in one step. Raises ArchiveError."""
     text = json.dumps(wire.to_json(lineage), indent=1) + "\n"
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ def without_keywords(kernel: Kernel, call: ast.Call, names: Sequence[str]) -> st
 
 
 def innermost(calls: Sequence[ast.Call]) -> list[ast.Call]:
-    """Those that contain no other of them: edits must not contain one another."""
+    """The calls that contain no other of them: edits must not contain one another."""
     return [c for c in calls if not any(o is not c and o in ast.walk(c) for o in calls)]
 
 

@@ -68,7 +68,8 @@ class PolicyStore:
         self._mine, self._packaged = data_dir / FOLDER, packaged
 
     def models(self) -> tuple[StoredPolicy, ...]:
-        """Those of the package first, then installed ones, by name and version."""
+        """The policies here: those of the package first, then installed ones, by name and
+        version."""
         return (*_in(self._packaged, packaged=True), *_in(self._mine))
 
     def used(self, target: str = GRAPH) -> StoredPolicy | None:

@@ -200,7 +200,8 @@ def stage(
     book: Skillbook,
     inputs: Sequence[ArgSpec] = (),
 ) -> list[LearnedSkill]:
-    """Each staged, or kept as refused with the reason; those known already are passed over."""
+    """Stages each lesson as a skill, or keeps it as refused with the reason; lessons that are known
+    already are passed over."""
     staged = []
     for lesson in lessons:
         known = _known_skills(library, book)

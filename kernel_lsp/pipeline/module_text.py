@@ -195,7 +195,7 @@ def find_unjudged(before: str, after: str, judged: str) -> str | None:
 
 
 def fresh_imports(imports: Sequence[str], program: Program) -> list[str]:
-    """Those that the program does not have."""
+    """The imports that the program does not have."""
     known = set(_imported_names(_parse(program.source)))
     return [line for line in imports if _is_fresh(line, known)]
 

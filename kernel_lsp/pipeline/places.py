@@ -24,7 +24,7 @@ QUOTED = 100
 
 
 def place_misses(misses: Sequence[NearMiss], program: str, text: str) -> tuple[NearMiss, ...]:
-    """The same with lines of the file; None where the program's line is none of the file's."""
+    """The near misses with lines of the file; None where a program's line is none of the file's."""
     return tuple(replace(miss, line=_line(miss.line, program, text)) for miss in misses)
 
 

@@ -419,7 +419,8 @@ class ProgramBench:
         return [ProgramWay(name=words, variant=variant.name, mode=mode or "default")]
 
     def tell_gain(self) -> None:
-        """Of our edits, when their first run has ended, against the fastest that is known."""
+        """Reports what our edits gain over the fastest that is known, when their first run has
+        ended."""
         best, other = self.measured.best_edited, self.measured.best_plain
         if best is not None and other is not None and len(self.measured.runs[best]) == 1:
             before, after = self.measured.step_ms(other), self.measured.step_ms(best)

@@ -124,7 +124,8 @@ def _is_ahead_of_compiler(one: ProgramTarget) -> bool:
 def compile_outermost(
     variant: ProgramVariant, root: ShareName, texts: Mapping[Path, str], mode: str | None
 ) -> ProgramVariant | None:
-    """The same with a line that compiles the outermost module, where one place constructs it."""
+    """The variant with a line that compiles the outermost module, where one place constructs it;
+    else None."""
     found = {}
     for path, text in {**texts, **variant.texts}.items():
         changed = program_edits.with_compiled(text, root[1], mode)

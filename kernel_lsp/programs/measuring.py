@@ -231,7 +231,7 @@ class RunSchedule:
         return ""
 
     def begin(self, way: ProgramWay, number: int) -> None:
-        """It comes next: what needs no device may begin."""
+        """Called before a run whose turn is next: what needs no device may begin."""
 
     def after_run(self) -> None:
         """Called after each run."""

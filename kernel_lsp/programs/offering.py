@@ -25,7 +25,7 @@ FUSED, COMPILED, OTHER = "a fused optimizer", "torch.compile of the model", "ano
 
 
 def edits_of(variant: ProgramVariant, root: Path) -> tuple[ProgramEdit, ...]:
-    """Of the workspace's own files, in the order of the texts."""
+    """A variant's edits of the workspace's own files, in the order of its texts."""
     found: dict[str, list[FileChange]] = {}
     for path, after in variant.texts.items():
         if not store.is_own(path, root):

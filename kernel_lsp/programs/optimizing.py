@@ -237,7 +237,7 @@ class TargetsAtWork:
         self._beside = max(1, min(MAX_BESIDE, cores // CORES_PER_TARGET)) if on_gpu else 1
 
     async def run(self) -> list[ProgramTarget]:
-        """All targets, with what was found, or why they were not looked at."""
+        """Works on all targets; each with what was found, or why it was not looked at."""
         waiting = iter(range(len(self._ranked)))
 
         async def work() -> None:

@@ -57,7 +57,7 @@ class Shares:
 
     @staticmethod
     def of(profile: dict[str, Any], step_ms: float | None) -> Shares:
-        """From what recorder/profiling.py wrote."""
+        """The shares of a profiled step, from what recorder/profiling.py wrote."""
         return Shares(
             device=str(profile["device"]),
             total_us=float(profile["total_us"]),
@@ -82,11 +82,11 @@ class Shares:
         return min(1.0, self.total_us / 1000 / self.step_ms)
 
     def of_target(self, name: ShareName) -> float:
-        """With all that it calls."""
+        """The target's share of the step, with all that it calls."""
         return self._share(row.us for row in self.rows if name in row.ranges)
 
     def gainable(self, name: ShareName) -> float:
-        """Of the step, what rewrites of this target could save at the very best."""
+        """The share of the step that rewrites of this target could save at the very best."""
         return self._share(row.gainable_us for row in self.rows if name in row.ranges)
 
     def of_kind(self, kind: str) -> float:

@@ -125,7 +125,7 @@ class StepRun:
 
     @property
     def took_s(self) -> float:
-        """From its start to its last step."""
+        """Seconds from the run's start to its last step."""
         return (self.first_s or 0.0) + sum(self.steps_ms) / 1e3
 
     @property

@@ -56,7 +56,7 @@ class ProgramTarget:
 
     @property
     def is_judged(self) -> bool:
-        """It was opened, and torch.compile or a candidate was timed."""
+        """Whether it was opened, and torch.compile or a candidate was timed."""
         return self.outcome is not None and any(
             one.evaluation.timings for one in self.outcome.proposals
         )

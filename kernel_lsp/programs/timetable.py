@@ -41,7 +41,8 @@ class Timetable:
         self._took.setdefault(way, []).append(seconds)
 
     def estimate_s(self, way: ProgramWay) -> float:
-        """Of the next run of this way; the first one compiles, what follows finds a cache."""
+        """Seconds that the next run of this way will take, about; the first one compiles, what
+        follows finds a cache."""
         if took := self._took.get(way):
             return took[-1] * (WARM if _compiles(way) and len(took) == 1 else 1.0)
         alike = [took for one, took in self._took.items() if _compiles(one) == _compiles(way)]

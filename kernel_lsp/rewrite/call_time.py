@@ -62,7 +62,8 @@ GENERATED_FLOPS = {4: 160e12, 2: 450e12}
 
 
 def call_cost(graph: Graph) -> CallCost | None:
-    """All of it, for whoever plans; None for a graph that is not on a CUDA device."""
+    """What one call of the graph takes, on the host and on the device, for whoever plans; None for
+    a graph that is not on a CUDA device."""
     if graph.device != "cuda":
         return None
     return CallCost(

@@ -190,7 +190,7 @@ class FrameWriter:
             self._room.wait_for(lambda: self.broken or self._backlog <= MAX_BACKLOG_BYTES)
 
     def close(self, timeout_s: float = FLUSH_S) -> None:
-        """Send what waits, as long as the client takes it."""
+        """Sends what waits and ends, within ``timeout_s`` where the client takes nothing more."""
         self._queue.put(None)
         self._thread.join(timeout_s)
 

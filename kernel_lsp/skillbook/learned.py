@@ -22,7 +22,8 @@ _NUMBER = re.compile(r"\d{6}")
 
 
 def snapshots(data_dir: Path) -> list[Path]:
-    """All, oldest first."""
+    """Folders of all versions of the learned library, the oldest first; those without a manifest
+    are left out."""
     place = data_dir / FOLDER / SNAPSHOTS
     try:
         found = [path for path in place.iterdir() if _NUMBER.fullmatch(path.name)]
@@ -32,7 +33,7 @@ def snapshots(data_dir: Path) -> list[Path]:
 
 
 def newest(data_dir: Path) -> Path | None:
-    """The one that counts; a damaged one does not."""
+    """The folder of the newest version that is whole; None where there is none."""
     return next((path for path in reversed(snapshots(data_dir)) if _is_whole(path)), None)
 
 

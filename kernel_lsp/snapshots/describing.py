@@ -42,7 +42,7 @@ class Tensors:
     _room: int = MAX_ALL_BYTES
 
     def place(self, tensor: Any, kind: str) -> int:
-        """Its number; a tensor that was met before keeps its first. Raises NotDescribed."""
+        """The tensor's number; one that was met before keeps its first. Raises NotDescribed."""
         known = self._places.get(id(tensor))
         if known is not None:
             return known

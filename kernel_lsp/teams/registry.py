@@ -124,7 +124,7 @@ class Registry:
         )
 
     def exclusions(self) -> dict[str, str]:
-        """Role -> why."""
+        """The roles whose measurements no longer count, each with the reason."""
         rows = self._rows("SELECT role::text AS role, reason FROM team_exclusions ORDER BY 1")
         return {row["role"]: row["reason"] for row in rows}
 

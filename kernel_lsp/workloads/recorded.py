@@ -57,7 +57,7 @@ def recorded_workloads(
 
 
 def by_hand(snapshot: Snapshot, target: Target, folder: str | None) -> tuple[Workload, ...]:
-    """Those in ``workloads.toml`` alone, which people write."""
+    """Workloads of the target in ``workloads.toml`` alone, which people write."""
     own = [path for path in files(folder) if path.name == BY_HAND] if folder else []
     return _workloads_in(snapshot, target, folder, own)[0]
 

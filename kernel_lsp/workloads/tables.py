@@ -18,7 +18,7 @@ FORMAT = 1
 
 
 def files(folder: str) -> list[Path]:
-    """Those of a workspace, what people wrote first."""
+    """A workspace's files of workloads, what people wrote first."""
     return sorted(
         Path(folder, FOLDER).glob("*.toml"), key=lambda p: (p.name != "workloads.toml", p.name)
     )

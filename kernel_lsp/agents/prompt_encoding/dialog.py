@@ -79,7 +79,7 @@ class Dialog:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Those that a reply may name now."""
+        """The sites that a reply may name now."""
         return tuple(site for site in self._open.values() if site.key in self._numbering.sites)
 
     @property

@@ -90,7 +90,8 @@ class ZygotePool:
         return child
 
     async def warm(self, python: str) -> None:
-        """Import torch and what torch.compile needs, where nobody waits for it yet."""
+        """Starts the interpreter's zygote, with torch and what torch.compile needs imported, before
+        anybody waits for it."""
         await self._zygote(python, interpreted=False, imports="compiler", folders=Folders())
 
     @staticmethod

@@ -136,7 +136,7 @@ class Sandbox:
         return await self._candidate_process("worker", self._candidates_key)
 
     async def end_worker(self, worker: Party) -> None:
-        """Its memory and cores belong to the timing now; its kernels are kept."""
+        """Ends the worker: its memory and cores belong to the timing now. Its kernels are kept."""
         await worker.child.kill()
         if self.store:
             self.store.take_in(self._candidates_key, self.root / "worker")

@@ -95,7 +95,7 @@ class MemoryClaims:
             admission.release()
 
     def claims(self) -> list[Claim]:
-        """Those whose owner lives; what the dead have left is removed."""
+        """Claims whose owner lives; what the dead have left is removed."""
         found = []
         for path in self._folder.glob("*.json"):
             if not is_held(_lock_of(path)):

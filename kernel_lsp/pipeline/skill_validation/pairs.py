@@ -21,7 +21,7 @@ AttemptSample = Mapping[str, Attempt]
 
 
 def is_whole(found: AttemptSample, arms: ValidationArms) -> bool:
-    """Both halves of the pair are there."""
+    """Whether both halves of the pair are there."""
     return arms.mine.id in found and (arms.without is None or arms.without.id in found)
 
 

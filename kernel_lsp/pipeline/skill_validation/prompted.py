@@ -78,7 +78,8 @@ class PromptedWriter:
     async def pair(
         self, one: Opened, archive: SqliteArchive, number: int, conclude: Conclude
     ) -> PromptedPair:
-        """Both halves of a sample; which comes first changes with its number."""
+        """Asks for both halves of a sample, with the skill and without; which comes first changes
+        with its number."""
         order = (WITH, WITHOUT) if number % 2 == 0 else (WITHOUT, WITH)
         found = {
             rollout: await self._half(one, archive, number, rollout, conclude) for rollout in order

@@ -40,7 +40,7 @@ class ValidationArms:
         return self.without is None or self.mine.id != self.without.id
 
     def every(self) -> list[Candidate]:
-        """Each once."""
+        """Candidates of all arms, each once."""
         known = (self.without, self.mine, self.null, *self.rivals.values())
         return list({one.id: one for one in known if one is not None}.values())
 

@@ -50,7 +50,8 @@ class ValidationTrials:
     async def sample(
         self, one: Opened, candidates: Sequence[Candidate], number: int
     ) -> dict[str, Attempt]:
-        """Each judged once, by its id; which comes first changes with the number, against drift."""
+        """Judges each candidate once, by its id; which comes first changes with the number, against
+        drift."""
         archive, found = self.archive(one, number), dict[str, Attempt]()
         try:
             for candidate in reversed(candidates) if number % 2 else candidates:

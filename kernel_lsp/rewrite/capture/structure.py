@@ -45,7 +45,8 @@ class Structure:
         self._met.setdefault(path)
 
     def enumerate(self, path: str, method: str) -> None:
-        """All layers of the module at ``path`` were asked for, by one of ENUMERATING."""
+        """Notes that all layers of the module at ``path`` were asked for, by one of
+        `ENUMERATING`."""
         self._enumerated[path] = ENUMERATING[method] or self._enumerated.get(path, False)
 
     def conditions(

@@ -93,7 +93,8 @@ def _divide(label: Label, size: int, product: int) -> tuple[Label, Label] | None
 
 
 def regroup_dims(dims: LabeledDims, shape: Sequence[int]) -> LabeledDims | None:
-    """The same labels in dimensions of these sizes; a label across two of them is divided."""
+    """The labels in dimensions of these sizes; a label across two of them is divided. None where
+    that cannot be done."""
     rest, found = list(flat(dims)), list[LabeledDim]()
     for size in shape:
         run, product = list[Label](), 1

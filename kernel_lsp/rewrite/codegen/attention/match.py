@@ -71,7 +71,7 @@ class Attention:
 
     @property
     def nodes(self) -> tuple[fx.Node, ...]:
-        """All its nodes, from the first product to the second."""
+        """All nodes of the attention, from the first product to the second."""
         return (self.scores, *self.chain, *self.weights, self.out)
 
     @property

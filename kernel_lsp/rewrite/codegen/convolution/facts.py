@@ -102,7 +102,7 @@ class Conv:
 
     @property
     def depthwise(self) -> bool:
-        """Each output channel reads one input channel, of several."""
+        """Whether each output channel reads one input channel, of several."""
         return self.group_in == 1 and self.groups > 1
 
     @property

@@ -94,7 +94,7 @@ class Within:
 
     @property
     def simple(self) -> Within:
-        """The same of a sum without a constant and without a common factor."""
+        """The same condition on a sum without a constant and without a common factor."""
         terms, shift = self.index.terms, self.index.constant
         by = math.gcd(*(factor for _, factor in terms)) or 1
         index = IndexSum(tuple((item, factor // by) for item, factor in terms))
@@ -180,7 +180,7 @@ def linear(at: Sequence[IndexSum], steps: Sequence[int]) -> IndexSum:
 
 
 def strides(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Of a contiguous tensor."""
+    """Strides of a contiguous tensor of these sizes."""
     found, step = list[int](), 1
     for size in reversed(sizes):
         found.append(step)

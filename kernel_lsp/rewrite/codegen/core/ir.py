@@ -63,7 +63,7 @@ class Value:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """Those of its arguments that are values rather than numbers."""
+        """The arguments that are values rather than numbers."""
         return tuple(arg for arg in self.args if isinstance(arg, Value))
 
 

@@ -83,8 +83,8 @@ def describe_region(summary: str, region: Region) -> str:
 
 
 def docstring(summary: str, shapes: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Lines of it, from name, dtype and shape ("" for one number) of what the launcher reads and
-    writes."""
+    """Lines of a docstring: the summary, then what the launcher reads and writes, from name, dtype
+    and shape ("" for one number) of each."""
     groups: dict[str, list[str]] = {}
     for name, dtype, shape in shapes:
         groups.setdefault(f"{dtype} {shape}" if shape else f"one {dtype} number", []).append(name)
@@ -100,7 +100,7 @@ def signature(region: Region) -> str:
 
 
 def given(region: Region) -> str:
-    """Those of them that are tensors."""
+    """Names of the region's operands, as a launcher's parameters."""
     return ", ".join(operand.name for operand in region.operands)
 
 

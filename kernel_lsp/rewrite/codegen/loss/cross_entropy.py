@@ -152,7 +152,7 @@ HOW = {0: "none", 1: "mean", 2: "sum"}
 
 
 def settings_of(node: fx.Node) -> str:
-    """Its keyword arguments, where logits, targets and weights have these names."""
+    """The loss' keyword arguments as source, where logits, targets and weights have these names."""
     how, smoothing = HOW[argument(node, "reduction", 1)], smoothing_of(node)
     weight = ", weight=weight" if weight_of(node) is not None else ""
     labels = f", label_smoothing={smoothing}" if smoothing else ""

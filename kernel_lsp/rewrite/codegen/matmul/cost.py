@@ -157,7 +157,8 @@ def share(product: MatmulProduct, plan: MatmulPlan) -> float:
 
 
 def parts_seconds(product: MatmulProduct) -> float:
-    """Both factors in one launch: read for the largest number of each row, read again, written."""
+    """Seconds for both factors in one launch: read for the largest number of each row, read again,
+    written."""
     moved = 12.0 * product.inner * (product.batch * product.rows + _columns(product))
     return moved / _bytes_per_s() + LAUNCH_S
 
@@ -203,7 +204,7 @@ def copy_seconds(product: MatmulProduct) -> float:
 
 
 def moved_bytes(product: MatmulProduct) -> float:
-    """Both factors and the result, each once."""
+    """Bytes of both factors and the result, each once."""
     size = 4.0 if product.node.meta["val"].dtype == torch.float32 else 2.0
     rows = product.batch * product.rows
     return size * (rows * product.cols + product.inner * (rows + _columns(product)))

@@ -33,6 +33,7 @@ class ComplexValue:
 
 
 def is_complex(node: Any) -> bool:
+    """Whether the node yields a tensor of complex64."""
     value = getattr(node, "meta", {}).get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.complex64
 
@@ -52,7 +53,8 @@ def real_view(value: torch.Tensor) -> torch.Tensor:
 
 
 def real_node(graph: Graph, node: fx.Node, before: fx.Node) -> fx.Node:
-    """The same for a node of the graph; of a conjugate, which is lazy, there is no such view."""
+    """The node whose tensor a kernel reads: of a complex one its real view, which is put before
+    ``before``. A conjugate, which is lazy, has no such view and is resolved first."""
     if not is_complex(node):
         return node
     resolved = graph.call(aten.resolve_conj.default, (node,), before=before)
@@ -67,7 +69,7 @@ def from_real(value: Value, shape: tuple[int, ...]) -> ComplexValue:
 
 
 def value_of(node: fx.Node, get: Callable[[fx.Node], Any]) -> ComplexValue | Value:
-    """Raises Unsupported."""
+    """The value of a covered operation: both parts where it is complex. Raises Unsupported."""
     shape = shape_of(node)
     if op_name(node) == "view_as_complex":
         return from_real(_real(get(node.args[0])), shape)

@@ -35,12 +35,13 @@ class MovedTensor:
 
     @property
     def stride_names(self) -> list[str]:
-        """Parameters of the kernel."""
+        """Parameters of the kernel by which it gets the strides; none of a contiguous tensor."""
         every = range(len(self.shape)) if self.is_strided else ()
         return [f"{self.operand.name}_stride_{dim}" for dim in every]
 
     @property
     def stride_arguments(self) -> list[str]:
+        """What the launcher passes for `stride_names`, as source."""
         every = range(len(self.shape)) if self.is_strided else ()
         return [f"{self.operand.name}.stride({dim})" for dim in every]
 
@@ -73,6 +74,8 @@ class ReadPlan:
     def at(
         self, value: Value | Scalar | None, place: Position, under: tuple[Within, ...] = ()
     ) -> Expression | Scalar | None:
+        """What a value is at a position, for those positions where the conditions ``under`` hold; a
+        number is itself. The loads that it takes are noted. Raises Unsupported."""
         if not isinstance(value, Value):
             return value
         key = value, place, under
@@ -177,7 +180,8 @@ class Expression:
     under: tuple[Within, ...] = ()
 
     def is_zero_outside(self, found: Sequence[Within]) -> bool:
-        """Its mask is that of the conditions, and 0 is loaded elsewhere."""
+        """Whether it is 0 where the conditions do not hold: it is loaded under all of them, and 0
+        is loaded elsewhere."""
         if self.value.op in KEEP_ZERO and isinstance(inner := self.args[0], Expression):
             return inner.is_zero_outside(found)
         return self.load is not None and set(found) <= set(self.load.under)

@@ -30,6 +30,8 @@ def eager_text(planned: MovedPlan, name: str) -> str:
 
 
 def function_text(planned: MovedPlan, name: str) -> str:
+    """Source of the autograd Function: forward and backward call the kernels, and gradients of
+    gradients go through PyTorch."""
     given = planned.lowered.names
     arguments = ", ".join(given)
     saved = arguments if len(given) > 1 else f"({arguments},)"
@@ -75,6 +77,7 @@ def _given(kernel: PlannedKernel) -> list[str]:
 
 
 def public_text(planned: MovedPlan, name: str) -> str:
+    """Source of the function that the program calls: it applies the autograd Function."""
     arguments = ", ".join(planned.lowered.names)
     return f"def {name}({arguments}):\n    return _{source.title(name)}.apply({arguments})\n"
 

@@ -40,6 +40,8 @@ BACKWARD = "backward_"
 
 
 def matches(graph: Graph) -> list[Match]:
+    """Sites of kernels that move elements, in the order of the graph; those that save nothing have
+    a benefit of 0."""
     found, taken = list[Match](), set[fx.Node]()
     for node in reversed(graph.nodes):
         if node in taken or node.meta.get("val") is None:
@@ -118,6 +120,8 @@ def _seconds(graph: Graph, kernel: PlannedKernel, nodes: dict[str, fx.Node]) -> 
 
 
 def parameters(planned: MovedPlan) -> dict[str, list[Any]]:
+    """Choices for each parameter of the first forward kernel and of the first backward kernel, the
+    default first."""
     found = jobs.parameters(planned.forward[0])
     if planned.backward:
         own = jobs.parameters(planned.backward[0])
@@ -142,6 +146,7 @@ def _words(region: MovedRegion) -> str:
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    """What must hold for the rewrite of a match, and why it does."""
     return [
         Proof(
             claim="every element that is read lies where the operations take it from",
@@ -239,6 +244,7 @@ def generate(
 
 
 def doc_of(region: MovedRegion) -> str:
+    """A sentence on what the kernels of the region do, for their docstrings."""
     return f"{_words(region)[:80].capitalize()} in one pass."
 
 

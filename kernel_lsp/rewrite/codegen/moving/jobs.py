@@ -70,6 +70,7 @@ class MovedOutput:
     """Sizes that are not summed, of ``rows``."""
 
     def place(self, at: Position) -> Position:
+        """Where in the output the element lies that is made at a position of the job's shape."""
         for move in self.via:
             assert not isinstance(move, Gather | Join)
             at, _ = move.read(at)
@@ -99,6 +100,7 @@ class MovedJob:
 
     @property
     def stored(self) -> tuple[MovedOutput, ...]:
+        """Outputs whose elements are written, not summed."""
         return tuple(out for out in self.outputs if not out.total)
 
     def within(self, output: MovedOutput) -> tuple[Within, ...]:
@@ -113,6 +115,7 @@ class MovedJob:
         )
 
     def shape_of(self, output: MovedOutput) -> DimSizes:
+        """The shape of an output: its own, or the job's."""
         return output.shape or self.shape
 
 

@@ -48,6 +48,7 @@ def is_part(node: Any) -> bool:
 
 
 def name_of(node: Any) -> str:
+    """The operation's name; ``part`` for one part of a split tensor."""
     return "part" if is_part(node) else op_name(node)
 
 
@@ -90,6 +91,8 @@ def is_view(node: Any) -> bool:
 
 
 def moved_value(node: fx.Node, get: GetValue) -> Value:
+    """The value of an operation that moves elements (`is_move`), from those that ``get`` gives for
+    its tensors. Raises Unsupported."""
     return BUILDERS[name_of(node)](node, get)
 
 

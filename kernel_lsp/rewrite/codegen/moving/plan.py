@@ -55,11 +55,13 @@ class LoweredMoves:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Sizes of the result in the order in which it lies in memory."""
         own = shape_of(self.region.out)
         return tuple(own[dim] for dim in self.order) if self.order else own
 
     @property
     def names(self) -> list[str]:
+        """What the tensors that are read are called in the source."""
         return [tensor.operand.name for tensor in self.tensors]
 
 
@@ -159,6 +161,7 @@ class Summed:
 
     @property
     def statement(self) -> str:
+        """The line that adds up what a kernel has stored."""
         if self.kept:
             shape = f".view({self.gather.target})" if len(self.gather.target) > 1 else ""
             cast = f".to(torch.{self.dtype})" if self.dtype != "float32" else ""

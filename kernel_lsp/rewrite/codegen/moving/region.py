@@ -40,6 +40,7 @@ class MovedRegion:
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
+        """Tensors that the region reads and does not compute, each once."""
         inside = set(self.nodes)
         read = [
             arg
@@ -51,7 +52,7 @@ class MovedRegion:
 
 
 def region_of(graph: Graph, out: fx.Node) -> MovedRegion | None:
-    """All that can be computed on the way to a result."""
+    """All that one kernel can compute on the way to a result; None where it makes no kernel."""
     if not is_total(out) and not _is_work(graph, out):
         return None
     inside, own = {out}, {out}

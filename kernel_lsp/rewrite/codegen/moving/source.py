@@ -1,5 +1,5 @@
 """Triton source of regions that move elements: a kernel over the elements of the result, or over those
-that are summed. DimSizes behind dimension 0 are written into the source."""
+that are summed. Sizes of all dimensions but 0 are written into the source."""
 
 from __future__ import annotations
 

@@ -34,15 +34,17 @@ class Tiling:
 
     @property
     def suffix(self) -> str:
-        """Of the names of columns and masks."""
+        """What ends the names of its columns and masks in the source."""
         return f"_{self.width}" if self.width > 1 else ""
 
     @property
     def columns(self) -> int:
+        """How many positions a row has."""
         return math.prod(self.sizes[self.split :])
 
     @property
     def row_sizes(self) -> DimSizes:
+        """Sizes of the dimensions whose product is the number of rows."""
         return self.sizes[: self.split] or (1,)
 
     def owner(self, dim: int) -> tuple[str, Sequence[int]]:
@@ -81,6 +83,8 @@ class Writer:
         return self._holders[expression]
 
     def text(self, item: Expression | Scalar | None) -> str | None:
+        """The name or number that stands for an expression; its lines are written when it is first
+        asked for. None for None."""
         if not isinstance(item, Expression):
             return None if item is None else number(item)
         if item not in self._known:
