@@ -43,6 +43,8 @@ LOOK_S = 0.2
 """Between looks at whether a verdict is still wanted."""
 GOODBYE_S = 15.0
 """For the gate server to end its processes and to remove what was unpacked."""
+LOST_GOODBYE_S = 1.0
+"""For ssh or srun to end where the machine is silent, or says what is not to be believed."""
 FAILURES = {
     kind.__name__: kind
     for kind in (Busy, Disturbed, OutOfMemory, TunerLost, Unconfined, Withdrawn, WorkerLost)
@@ -126,12 +128,13 @@ class GateConnection:
 
     async def close(self) -> None:
         """Say goodbye; nothing is left there when this returns, unless the machine is lost."""
+        goodbye_s = GOODBYE_S if self.lost is None else LOST_GOODBYE_S
         self._lose("it was closed")
         for task in self._tasks[1:]:
             task.cancel()
         self._writer.close()
         try:
-            await asyncio.wait_for(self._process.wait(), GOODBYE_S)
+            await asyncio.wait_for(self._process.wait(), goodbye_s)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
