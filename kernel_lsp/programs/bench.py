@@ -61,6 +61,7 @@ MEMORY_SLACK, CONTEXT_BYTES = 1.5, 2**30
 AskedRun = tuple[ProgramWay, int, dict[str, Any]]
 """Way, number among those that are alike, and what else the run is to do."""
 NOT_COMPILED = "torch.compile was not timed: the setting torch_compile says that it cannot be used"
+TOO_LONG = "took longer than what was left of the time"
 EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, None: 2.0**-23}
 """By autocast's dtype: how far one rounding moves a value."""
 
@@ -174,7 +175,10 @@ class ProgramBench:
         begun = self._begun.pop(place, None) or self._begin(way, more)
         begin = time.monotonic()
         beside = [] if more else [*self._begun.values()]
-        run = begun.finish(self.plan.run_s, beside)
+        # The program as it is: everything else rests on its profile and its time.
+        is_needed = way == AS_IS and not more.get("check")
+        run_s = self.plan.run_s
+        run = begun.finish(run_s if is_needed else min(run_s, self.timetable.left_s), beside)
         self._mirrors[way.variant].check_linked()
         if more:
             self._checked[place] = run
@@ -227,14 +231,22 @@ class ProgramBench:
     def _seconds_of(self, asked: Sequence[AskedRun]) -> float:
         """That these runs take, about: what was run before takes none."""
         new = [
-            way
+            self._seconds_of_steps(way, more["steps"])
             for way, number, more in asked
             if self._find_kept(self._key(way, number, more), more) is None
         ]
-        return self.timetable.total_s(new) / self._beside
+        return sum(new) / self._beside
+
+    def _seconds_of_steps(self, way: ProgramWay, steps: int) -> float:
+        """A check has fewer steps than the timed run that it is estimated by."""
+        run = next(iter(self.measured.runs.get(way, {}).values()), None)
+        if run is None or run.first_s is None or run.step_ms is None:
+            return self.timetable.estimate_s(way)
+        return run.first_s + steps * run.step_ms / 1e3
 
     def _start_together(self, asked: Sequence[AskedRun]) -> list[StepRun]:
-        """Runs whose times do not count, side by side where there is room."""
+        """Runs whose times do not count, side by side where there is room; each ends when the time
+        for all is over."""
         found = []
         for place, (way, number, more) in enumerate(asked):
             for other, other_number, other_more in asked[place : place + self._beside]:
@@ -452,20 +464,26 @@ class ProgramBench:
         self._measure(self._plain[1:], ROUNDS.first)
         schedule = BenchSchedule(self)
         measuring.measure_doubtful(self.measured, self._start, self._say, schedule)
+        # Before the rounds, which take all the time there is: unchecked edits are not offered.
+        self._leave_out_wrong()
         ways = self.measured.worth_more(MAX_PLAIN)
         ways += self._in_best_mode([way for way in ways if not way.is_edited])
         # else there is nothing to compare it with
         is_done = len(ways) < 2 or self._measure(self._fitting(ways), ROUNDS.compared)
         if is_done and self.plan.may_compile and self.clock.roots:
             self._time_slowest()
-        # The fastest is what may be offered: a compiler too must leave what the program computes.
-        while (best := self.measured.best_edited) is not None and not self._is_right(best):
-            self._discard(best)
+        self._leave_out_wrong()
         for way in self.measured.unfinished:
             self.notes.append(
                 f"not judged: {way.name} did not finish a step within {self.plan.run_s:g} s, and "
                 "may be the fastest; give each run more time with --run-seconds"
             )
+
+    def _leave_out_wrong(self) -> None:
+        """The fastest is what may be offered: a compiler too must leave what the program
+        computes."""
+        while (best := self.measured.best_edited) is not None and not self._is_right(best):
+            self._discard(best)
 
     def _discard(self, way: ProgramWay) -> None:
         """Leave out a way that computes something else, or of which that is unknown."""
@@ -582,6 +600,8 @@ class ProgramBench:
         for _ in range(MAX_LEFT_OUT):
             if self._agrees(self._add(variant)):
                 return variant
+            if not self.agreements[variant.name].is_known:
+                break
             less = composing.without_last(variant, begun, self._workspace)
             if less is None:
                 break
@@ -599,20 +619,24 @@ class ProgramBench:
 
     def _agrees(self, way: ProgramWay) -> bool:
         """Whether the program computes with these edits what it computed, step by step."""
-        self._say(f"checking what the program computes with {way.name}")
         checking: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS}
         edited = [list(one.name) for one in self.variants[way.variant or ""].composed]
-        *originals, run = self._start_together(
-            [
-                (AS_IS, 0, checking),
-                (AS_IS, 1, checking),
-                (AS_IS, 0, {**checking, "nudge": self._eps}),
-                (way, 0, {**checking, "edited": edited}),
-            ]
-        )
+        asked: list[AskedRun] = [
+            (AS_IS, 0, checking),
+            (AS_IS, 1, checking),
+            (AS_IS, 0, {**checking, "nudge": self._eps}),
+            (way, 0, {**checking, "edited": edited}),
+        ]
+        if (needed := self._seconds_of(asked)) > self.timetable.left_s:
+            self.agreements[way.name] = _not_compared(f"would take {words_of_seconds(needed)}")
+            return False
+        self._say(f"checking what the program computes with {way.name}")
+        *originals, run = self._start_together(asked)
         self.taken |= run.taken
         failed = next((one.failed for one in (*originals, run) if one.failed), None)
-        if failed:
+        if self.is_late([*originals, run]):
+            found = _not_compared(TOO_LONG)
+        elif failed:
             found = Agreement(right=False, steps=(), detail=failed)
         else:
             found = measuring.agreement(*originals, edited=run)
@@ -620,6 +644,10 @@ class ProgramBench:
                 found = self._agree_by_distribution(way, edited)
         self.agreements[way.name] = found
         return found.right
+
+    def is_late(self, runs: Sequence[StepRun]) -> bool:
+        """Whether one was ended because the time for all was over."""
+        return not self.timetable.left_s and any(run.is_cut_off for run in runs)
 
     def _agree_by_distribution(self, way: ProgramWay, edited: list[list[str]]) -> Agreement:
         """Of a program that draws, with edits that may draw otherwise: number by number without
@@ -635,22 +663,23 @@ class ProgramBench:
         draws: list[AskedRun] = [(AS_IS, 0, {**redrawn, "redraw": n}) for n in numbers]
         draws += [(way, 0, {**redrawn, "redraw": n, "edited": edited}) for n in numbers]
         if (needed := self._seconds_of([*without_draws, *draws])) > self.timetable.left_s:
-            detail = (
-                f"left out, it may draw other random numbers, and comparing that would take "
-                f"{words_of_seconds(needed)}: the same command goes on with it, --within gives it "
-                "more at once"
+            return _not_compared(
+                f"would take {words_of_seconds(needed)}: it may draw other random numbers"
             )
-            return Agreement(right=False, steps=(), detail=detail, is_known=False)
         self._say(
             f"{way.name} may draw other random numbers: comparing without, and by distribution"
         )
         first, moved, ours = self._start_together(without_draws)
+        if self.is_late([first, moved, ours]):
+            return _not_compared(TOO_LONG)
         if any(not_fast == calls for calls, not_fast in ours.taken.values()):
             return Agreement(right=False, steps=(), detail="without dropout it takes another path")
         without = measuring.agreement(first, first, moved, edited=ours)
         if not without.right:
             return replace(without, detail=f"without dropout {without.detail}")
         runs = self._start_together(draws)
+        if self.is_late(runs):
+            return _not_compared(TOO_LONG)
         found = measuring.alike_by_distribution(runs[: len(numbers)], runs[len(numbers) :])
         return replace(found, detail=f"{found.detail}; without dropout {without.detail}")
 
@@ -665,6 +694,10 @@ class BenchSchedule(RunSchedule):
         """Whether it ends in time, as far as is known. What was run before takes none."""
         is_kept = self._bench.is_kept(way, number)
         return is_kept or self._timetable.estimate_s(way) <= self._timetable.left_s
+
+    def has_ended(self, run: StepRun) -> bool:
+        """Whether it was cut off when the time for all was over."""
+        return self._bench.is_late([run])
 
     def seconds(self, ways: Sequence[ProgramWay], rounds: range) -> float:
         """That these rounds take."""
@@ -686,6 +719,15 @@ class BenchSchedule(RunSchedule):
     def after_run(self) -> None:
         """Say what our edits gain so far, where that is news."""
         self._bench.tell_gain()
+
+
+def _not_compared(why: str) -> Agreement:
+    """``why``: what the comparison took, or would take."""
+    detail = (
+        f"left out, comparing what the program computes with it {why}; the same command goes on "
+        "with it, --within gives it more at once"
+    )
+    return Agreement(right=False, steps=(), detail=detail, is_known=False)
 
 
 def _cores() -> int:

@@ -214,7 +214,10 @@ def measure(
         report(f"timing the step, run {ran + 1}: {way.name}{schedule.words(hopeful)}")
         if len(hopeful) > 1:
             schedule.begin(*hopeful[1])
-        measured.runs.setdefault(way, {})[number] = start(way, number)
+        run = start(way, number)
+        if schedule.has_ended(run):
+            return False
+        measured.runs.setdefault(way, {})[number] = run
         schedule.after_run()
     return True
 
@@ -225,6 +228,10 @@ class RunSchedule:
     def may_run(self, way: ProgramWay, number: int) -> bool:
         """Whether there is time for it."""
         return True
+
+    def has_ended(self, run: StepRun) -> bool:
+        """Whether the time was over before the run was, which therefore says nothing."""
+        return False
 
     def words(self, planned: Sequence[tuple[ProgramWay, int]]) -> str:
         """How long these take, for people."""

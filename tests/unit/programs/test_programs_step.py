@@ -569,7 +569,7 @@ def test_a_program_of_torchs_own_modules_alone_has_a_step(root: Path, tmp_path: 
         timetable.end = 0.0  # what cannot be compared in time is not said to compute something else
         agreed = runs._agree_by_distribution(AS_IS, [])
         assert (
-            not (agreed.right or agreed.is_known) and "comparing that would take" in agreed.detail
+            not (agreed.right or agreed.is_known) and "with it would take" in agreed.detail
         )
     # What lies within the root is a part of it, and moved once.
     moved = [

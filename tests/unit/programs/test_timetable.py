@@ -357,6 +357,49 @@ def test_runs_whose_times_do_not_count_go_side_by_side(
         assert made._room_for(replace(room, room_bytes=None)) == 1
 
 
+@pytest.mark.parametrize(
+    ("left_s", "said"), [(20.0, "would take"), (300.0, "took longer than what was left"), (1e6, "")]
+)
+def test_comparing_a_compiled_way_ends_with_the_time_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float, said: str
+) -> None:
+    """Its second compilation takes 500 s, where its first one took 30."""
+    now, most = [0.0], list[float]()
+
+    class Run:
+        def __init__(self, _mirror: Any, _command: Any, _folder: Any, way: ProgramWay, *_: Any,
+                     **more: Any) -> None:  # fmt: skip
+            self._way = way
+
+        def finish(self, timeout_s: float, beside: Any) -> StepRun:
+            most.append(timeout_s)
+            now[0] += min(timeout_s, 500.0 if self._way == way else 8.0)
+            if self._way == way and timeout_s < 500.0:
+                return StepRun(way=self._way, failed="no step ended", is_cut_off=True)
+            return StepRun(way=self._way, digests=([[1.0, 1.0]],) * 4)
+
+        def end(self) -> None: ...
+
+    made = _bench(tmp_path, monkeypatch, left_s)
+    monkeypatch.undo()
+    monkeypatch.setattr(benches, "StartedRun", Run)
+    made.plan = replace(made.plan, run_s=1e4)
+    made.timetable._clock = lambda: now[0]
+    way = ProgramWay(name="a fused optimizer, torch.compile", variant="v", mode="default")
+    made.variants["v"] = ProgramVariant(name="v", texts={}, before={})
+    made.measured.runs[way] = {0: StepRun(way=way, first_s=29.0, steps_ms=(8.0,) * 8)}
+    with Mirror.of(tmp_path, {}) as mirror:
+        made._mirrors |= {None: mirror, "v": mirror}
+        made._leave_out_wrong()
+        if 20.0 < left_s < 1e6:  # nor is one that is timed awaited
+            now[0] = 0.0
+            assert not made._measure([AS_IS, way], range(1)) and made.measured.step_ms(way) is None
+            assert way not in made.measured.unfinished and any("timed" in n for n in made.notes)
+    assert now[0] <= left_s and (way in made.measured.runs) is not bool(said)
+    notes = [note for note in made.notes if said in note and "--within" in note]
+    assert len(notes) == bool(said) and bool(most) is (left_s > 20.0)
+
+
 class Slow:
     """A pipeline whose targets take so long."""
 
