@@ -24,7 +24,7 @@ from typing import Any
 from kernel_lsp.files import read_source
 from kernel_lsp.patching import store
 from kernel_lsp.patching.store import is_own
-from kernel_lsp.programs import composing, measuring, resuming, targets
+from kernel_lsp.programs import composing, elsewhere, measuring, resuming, targets
 from kernel_lsp.programs.composing import ProgramVariant, Workspace
 from kernel_lsp.programs.measuring import (
     AS_IS,
@@ -287,11 +287,24 @@ class ProgramBench:
         self._texts |= {
             path: read_source(path).text for path in own if path.suffix == ".py" and path.is_file()
         }
+        self._saw_optimizers(run.optimizers)
+
+    def _saw_optimizers(self, optimizers: Sequence[dict[str, Any]]) -> None:
         self._optimizers = frozenset(
             str(one["kind"])
-            for one in run.optimizers
+            for one in optimizers
             if one["fused"] is None and one["foreach"] is None
         )
+        if self._notices_optimizers:
+            self.notes += elsewhere.advice_on(optimizers, self._is_edited)
+
+    @property
+    def _notices_optimizers(self) -> bool:
+        """Whether a faster optimizer may change the step's time."""
+        return self.shares is None or self.shares.would_notice_optimizers(targets.MIN_SHARE)
+
+    def _is_edited(self, path: Path) -> bool:
+        return is_own(path, self.plan.root)
 
     @property
     def looks_ahead(self) -> bool:
@@ -323,7 +336,7 @@ class ProgramBench:
             return
         ways = [AS_IS]
         variant = composing.fuse_optimizers(self._texts, self._optimizers)
-        is_noticed = self.shares is None or self.shares.would_notice_optimizers(targets.MIN_SHARE)
+        is_noticed = self._notices_optimizers
         if variant is not None and is_noticed:
             ways.append(self._add(variant))
         if not self.plan.may_compile:

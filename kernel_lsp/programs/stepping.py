@@ -106,7 +106,7 @@ class StepRun:
     profile: dict[str, Any] | None = None
     """Of the last step, where that was asked for (recorder/profiling.py)."""
     optimizers: tuple[dict[str, Any], ...] = ()
-    """Kind, fused and foreach of each."""
+    """Kind, module, fused and foreach of each, and of a profiled run file and line that made it."""
     tokens: float | None = None
     """That the outermost module was given in a step, where it is a language model's and was
     profiled."""
@@ -252,12 +252,18 @@ def _read(data: dict[str, Any], way: ProgramWay, mirror: Mirror) -> StepRun:
         taken={name: (int(a), int(b)) for name, (a, b) in data["taken"].items()},
         notes=tuple(map(str, data["notes"])),
         profile=data["profile"],
-        optimizers=tuple(data["optimizers"]),
+        optimizers=tuple(_optimizer(one, mirror) for one in data["optimizers"]),
         tokens=_count_tokens(data["tokens"]),
         draws=bool(data["draws"]),
         files=tuple(str(mirror.original(Path(file))) for file in data["files"]),
         outermost=_class_of(data["outermost"]),
     )
+
+
+def _optimizer(one: dict[str, Any], mirror: Mirror) -> dict[str, Any]:
+    if (made := one.get("made")) is None:
+        return one
+    return {**one, "made": (str(mirror.original(Path(made[0]))), int(made[1]))}
 
 
 def _class_of(named: Sequence[str] | None) -> tuple[str, str] | None:

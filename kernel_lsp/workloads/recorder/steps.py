@@ -83,6 +83,8 @@ class StepObserver:
         self._profile: profiling.ProfilerRun | None = None
         self._numbers = OptimizerNumbers()
         self._optimizers: dict[int, dict[str, Any]] = {}
+        self._made: dict[int, tuple[str, int]] = {}
+        """By identity of an optimizer that has not stepped: file and line that made it."""
         self._data: Any = None
         """What the loader loads whose batches are steps."""
         self._tokens = tokens.TokenCounter(torch=None)
@@ -138,6 +140,18 @@ class StepObserver:
     def _saw_optimizers(self, module: Any) -> None:
         module.register_optimizer_step_pre_hook(self._before_step)
         module.register_optimizer_step_post_hook(self._after_step)
+        if "profiled" in self.given:
+            self._see_where_made(module.Optimizer)
+
+    def _see_where_made(self, kind: Any) -> None:
+        original = kind.__init__
+
+        def making(self_: Any, /, *args: Any, **kwargs: Any) -> None:
+            if (place := _caller(sys._getframe(1))) is not None:
+                self._made[id(self_)] = place
+            original(self_, *args, **kwargs)
+
+        kind.__init__ = making
 
     def _wait_for_first(self) -> None:
         """Until any module is called: of a program that has only torch's own, the outermost one."""
@@ -258,7 +272,9 @@ class StepObserver:
 
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what a hook may: other arguments of the step, or None."""
-        self._optimizers.setdefault(self._numbers.number(optimizer), _variant(optimizer))
+        made = self._made.pop(id(optimizer), None)
+        variant = {**_variant(optimizer), "made": made}
+        self._optimizers.setdefault(self._numbers.number(optimizer), variant)
         if self.given.get("check"):
             groups = [
                 parameter for group in optimizer.param_groups for parameter in group["params"]
@@ -416,9 +432,17 @@ def _variant(optimizer: Any) -> dict[str, Any]:
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     return {
         "kind": type(optimizer).__name__,
+        "module": type(optimizer).__module__,
         "fused": group.get("fused"),
         "foreach": group.get("foreach"),
     }
+
+
+def _caller(frame: Any) -> tuple[str, int] | None:
+    """File and line of the innermost call that is not torch's own; None: there is none."""
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in OWN_PACKAGES:
+        frame = frame.f_back
+    return None if frame is None else (os.path.realpath(frame.f_code.co_filename), frame.f_lineno)
 
 
 def _files() -> list[str]:

@@ -538,10 +538,22 @@ def test_a_program_with_an_optimizer_of_its_own_steps_with_its_outermost_module(
     assert backward and shares.calls[MODEL,] == 1 and shares.roots() == [MODEL]
 
 
+MAKER = """\
+class Loop:
+    def __init__(self, parameters, kind, **more):
+        self.optimizer = self.make(
+            kind, list(parameters), **more
+        )
+
+    def make(self, kind, parameters, **more):
+        return kind(parameters, lr=1e-3, **more)
+"""
 PLAIN = """\
 import torch
+from maker import Loop
 from torch import nn
 
+other = Loop(nn.Linear(2, 2).parameters(), torch.optim.SGD).optimizer
 inner = nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.1))
 model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), inner, nn.Linear(32, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -550,11 +562,19 @@ for step in range(40):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    other.step()
 """
 SEQUENTIAL = ("torch.nn.modules.container", "Sequential")
 
 
-def test_a_program_of_torchs_own_modules_alone_has_a_step(root: Path, tmp_path: Path) -> None:
+def test_a_program_of_torchs_own_modules_alone_has_a_step(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "maker.py").write_text(MAKER)
+    monkeypatch.syspath_prepend(package)
+    monkeypatch.setenv("PYTHONPATH", str(package), prepend=os.pathsep)
     found = recorded_in(root, tmp_path, PLAIN, steps=4)
     clock = optimizing.clock_of(found)
     assert clock is not None and (clock.kind, clock.roots) == ("optimizer", ())
@@ -566,11 +586,11 @@ def test_a_program_of_torchs_own_modules_alone_has_a_step(root: Path, tmp_path: 
         runs.profile()
         assert runs.clock.roots == (SEQUENTIAL,) and runs.draws and runs.has_fused_optimizer
         assert runs.shares is not None and runs.shares.of_kind(IN_OPTIMIZER) > 0
+        (said,) = [note for note in runs.notes if "fused" in note]
+        assert "SGD" in said and "maker.py:8" in said and "what the package takes as more" in said
         timetable.end = 0.0  # what cannot be compared in time is not said to compute something else
         agreed = runs._agree_by_distribution(AS_IS, [])
-        assert (
-            not (agreed.right or agreed.is_known) and "with it would take" in agreed.detail
-        )
+        assert not (agreed.right or agreed.is_known) and "with it would take" in agreed.detail
     # What lies within the root is a part of it, and moved once.
     moved = [
         steps_of(root, clock=replace(clock, roots=(SEQUENTIAL,)), check=True, nudge=eps)
