@@ -440,7 +440,9 @@ def _variant(optimizer: Any) -> dict[str, Any]:
 
 def _caller(frame: Any) -> tuple[str, int] | None:
     """File and line of the innermost call that is not torch's own; None: there is none."""
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in OWN_PACKAGES:
+    while (
+        frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in OWN_PACKAGES
+    ):
         frame = frame.f_back
     return None if frame is None else (os.path.realpath(frame.f_code.co_filename), frame.f_lineno)
 
