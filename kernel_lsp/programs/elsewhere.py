@@ -13,7 +13,7 @@ from typing import Any
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import PACKAGE_FOLDERS, read_source
 from kernel_lsp.parsing import parse_text
-from kernel_lsp.programs.whole import FUSED
+from kernel_lsp.programs import whole
 
 
 def advice_on(
@@ -31,7 +31,13 @@ def advice(optimizer: dict[str, Any], is_own: Callable[[Path], bool]) -> str | N
     kind, made = str(optimizer["kind"]), optimizer.get("made")
     is_torch = str(optimizer.get("module")).startswith("torch.optim")
     is_chosen = optimizer["fused"] is not None or optimizer["foreach"] is not None
-    if made is None or is_chosen or not is_torch or kind not in FUSED or is_own(Path(made[0])):
+    if (
+        made is None
+        or is_chosen
+        or not is_torch
+        or kind not in whole.FUSED
+        or is_own(Path(made[0]))
+    ):
         return None
     file, line = Path(made[0]), int(made[1])
     call = _call_at(file, line, kind)
