@@ -9,5 +9,6 @@ composing.py     texts of the program with edits, in variants
 stepping.py      one run for some steps, in a copy of the workspace (mirror.py)
 measuring.py     ways beside each other: speed, and whether they compute the same
 bench.py         the runs of one program, in their order; timetable.py, resuming.py: their time
+elsewhere.py     optimizers that an installed package makes: what its user can do
 offering.py      the edits of a measured variant, one by one
 """

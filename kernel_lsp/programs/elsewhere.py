@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.analysis.scripts import FUSED_OPTIMIZERS
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import PACKAGE_FOLDERS, read_source
 from kernel_lsp.parsing import parse_text
-from kernel_lsp.programs import whole
 
 
 def advice_on(
@@ -35,7 +35,7 @@ def advice(optimizer: dict[str, Any], is_own: Callable[[Path], bool]) -> str | N
         made is None
         or is_chosen
         or not is_torch
-        or kind not in whole.FUSED
+        or kind not in FUSED_OPTIMIZERS
         or is_own(Path(made[0]))
     ):
         return None
