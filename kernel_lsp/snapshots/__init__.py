@@ -9,7 +9,7 @@ keeping.py   writes one inside of the user's program (loaded by path, under anot
 format.py    the file: a header in JSON, pickles, values that carry meaning; standard library only
 describing.py  a tensor as plain values, and which values are kept
 unusual.py   what pickle refuses, as parts that it takes; remaking.py makes it again from these
-opening.py   opens one in a confined process: the only file here that needs torch
+opening.py   opens one in a confined process, with tensors of making.py
 sources.py   has an edited text stand in the place of a file of the program
 script.py    the definitions of a script, without what it does when it is run
 store.py     where snapshots lie, how much room they may take, and when they are deleted

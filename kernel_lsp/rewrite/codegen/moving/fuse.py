@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.core import launching, source
 from kernel_lsp.rewrite.codegen.core.ir import Value, topological
 from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.moving import complex_numbers, function, jobs, operations
-from kernel_lsp.rewrite.codegen.moving import source as moving
+from kernel_lsp.rewrite.codegen.moving import source as moving_source
 from kernel_lsp.rewrite.codegen.moving.cost import eager_seconds
 from kernel_lsp.rewrite.codegen.moving.jobs import PlannedKernel
 from kernel_lsp.rewrite.codegen.moving.plan import MovedPlan, plan
@@ -224,7 +224,7 @@ def generate(
     for index, kernel in enumerate(kernels):
         first = {key: choices[0] for key, choices in jobs.parameters(kernel).items()}
         chosen = {0: choice, len(planned.forward): own}.get(index, {})
-        parts += moving.texts(kernel, {**first, **chosen})
+        parts += moving_source.texts(kernel, {**first, **chosen})
     if planned.lowered.totals:
         parts.append(function.sums_text(planned, f"{name}_forward" if planned.wanted else name))
     if planned.wanted:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import fx
@@ -29,9 +29,15 @@ from kernel_lsp.rewrite.codegen.core.moves import (
 from kernel_lsp.rewrite.codegen.core.nodes import Unsupported, dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.moving import complex_numbers, operations
-from kernel_lsp.rewrite.codegen.moving import jobs as moving
 from kernel_lsp.rewrite.codegen.moving.evaluate import MAX_COPIES, MovedTensor
-from kernel_lsp.rewrite.codegen.moving.jobs import MovedJob, MovedOutput, PlannedKernel
+from kernel_lsp.rewrite.codegen.moving.jobs import (
+    RESERVED,
+    MovedJob,
+    MovedOutput,
+    PlannedKernel,
+    operand_tensor,
+    plan_kernel,
+)
 from kernel_lsp.rewrite.codegen.moving.region import MovedRegion, is_total
 from kernel_lsp.rewrite.codegen.pointwise.operations import value_of
 from kernel_lsp.rewrite.graph import Graph
@@ -134,7 +140,7 @@ def _total(node: fx.Node, value: Value) -> Value:
 
 def _tensors(graph: Graph, region: MovedRegion) -> dict[fx.Node, MovedTensor]:
     """What the region reads, under names that nothing else has."""
-    names = UniqueNames([*moving.RESERVED, "out", "partial", "ctx"])
+    names = UniqueNames([*RESERVED, "out", "partial", "ctx"])
     tensors: dict[fx.Node, MovedTensor] = {}
     for node in region.inputs:
         value = complex_numbers.real_view(node.meta["val"])
@@ -143,7 +149,7 @@ def _tensors(graph: Graph, region: MovedRegion) -> dict[fx.Node, MovedTensor]:
         name = names.fresh(f"given_{called}" if called.startswith(("grad", "full")) else called)
         axes = tuple(range(value.dim()))
         operand = Operand(name=name, dtype=dtype_name(value.dtype), axes=axes)
-        tensors[node] = moving.operand_tensor(operand, value)
+        tensors[node] = operand_tensor(operand, value)
     return tensors
 
 
@@ -234,7 +240,7 @@ def plan(
     gradients = _backward(lowered, wanted, name, dtype) if wanted else _BackwardKernels()
     return MovedPlan(
         lowered=lowered,
-        forward=tuple(map(moving.plan_kernel, jobs)),
+        forward=tuple(map(plan_kernel, jobs)),
         backward=gradients.kernels,
         sums=gradients.sums,
         last=gradients.last,
@@ -311,6 +317,66 @@ def _backward(
         return _gradient_kernels(needed, [incoming, *lowered.tensors], name, handed, False)
 
 
+@dataclass
+class _GradientOutputs:
+    """What the backward kernels write, by the shape that they walk."""
+
+    in_kernel: bool
+    """Sums over rows are the kernel's, as far as it can."""
+    first: dict[DimSizes, list[MovedOutput]] = field(default_factory=dict)
+    """Gradients, and what is to be summed to one."""
+    last: dict[DimSizes, list[MovedOutput]] = field(default_factory=dict)
+    """Gradients that are computed from sums."""
+    sums: list[Summed] = field(default_factory=list)
+    tensors: dict[Operand, MovedTensor] = field(default_factory=dict)
+    """The sums, as what the last kernels read."""
+
+    def add(self, tensor: MovedTensor, gradient: Value) -> None:
+        """Notes what the gradient of a tensor needs. Raises Unsupported."""
+        operand = tensor.operand
+        parts = _SummedParts(gradient, operand, len(self.sums), self.in_kernel)
+        for one, value in zip(parts.sums, parts.stored, strict=True):
+            output = MovedOutput(
+                name=one.stored,
+                value=value,
+                dtype=operand.dtype,
+                total="rows" if one.kept else "",
+                kept=one.kept,
+            )
+            self.first.setdefault(one.gather.source, []).append(output)
+        self.sums += parts.sums
+        self.tensors |= parts.tensors
+        if parts.rest is not None:
+            made = MovedOutput(
+                name=f"grad_{operand.name}",
+                value=parts.rest,
+                dtype=operand.dtype,
+                like=operand.name,
+            )
+            (self.last if parts.sums else self.first).setdefault(tensor.shape, []).append(made)
+
+    def jobs(self, name: str, tensors: Sequence[MovedTensor]) -> list[MovedJob]:
+        """One for each shape, those that read sums last; ``tensors``: what else can be read."""
+        jobs = [
+            MovedJob(
+                name=f"{name}_backward" + (f"_{index + 1}" if index else ""),
+                doc=f"Gradients of {name}.",
+                shape=shape,
+                outputs=tuple(sorted(outputs, key=_place_among_outputs)),
+                tensors=(*tensors, *self.tensors.values()),
+            )
+            for index, (shape, outputs) in enumerate([*self.first.items(), *self.last.items()])
+        ]
+        if any(len({output.kept for output in job.row_sums}) > 1 for job in jobs):
+            raise Unsupported("sums over different rows")
+        return jobs
+
+
+def _place_among_outputs(output: MovedOutput) -> tuple[bool, bool]:
+    """Sums behind what is stored; of these first what has the shape of a tensor."""
+    return bool(output.total), not output.like
+
+
 def _gradient_kernels(
     needed: dict[MovedTensor, Value],
     tensors: list[MovedTensor],
@@ -320,50 +386,15 @@ def _gradient_kernels(
 ) -> _BackwardKernels:
     """``tensors``: what can be read, the seed first. ``in_kernel``: sums over rows are the
     kernel's."""
-    first, last = dict[DimSizes, list[MovedOutput]](), dict[DimSizes, list[MovedOutput]]()
-    sums, summed = list[Summed](), dict[Operand, MovedTensor]()
+    outputs = _GradientOutputs(in_kernel)
     for tensor, gradient in needed.items():
-        operand = tensor.operand
-        parts = _SummedParts(gradient, operand, len(sums), in_kernel)
-        for one, value in zip(parts.sums, parts.stored, strict=True):
-            output = MovedOutput(
-                name=one.stored,
-                value=value,
-                dtype=operand.dtype,
-                total="rows" if one.kept else "",
-                kept=one.kept,
-            )
-            first.setdefault(one.gather.source, []).append(output)
-        sums += parts.sums
-        summed |= parts.tensors
-        if parts.rest is not None:
-            made = MovedOutput(
-                name=f"grad_{operand.name}",
-                value=parts.rest,
-                dtype=operand.dtype,
-                like=operand.name,
-            )
-            (last if parts.sums else first).setdefault(tensor.shape, []).append(made)
-    jobs = [
-        MovedJob(
-            name=f"{name}_backward" + (f"_{index + 1}" if index else ""),
-            doc=f"Gradients of {name}.",
-            shape=shape,
-            outputs=tuple(
-                sorted(outputs, key=lambda output: (bool(output.total), not output.like))
-            ),
-            tensors=(*tensors, *summed.values()),
-        )
-        for index, (shape, outputs) in enumerate([*first.items(), *last.items()])
-    ]
-    if any(len({output.kept for output in job.row_sums}) > 1 for job in jobs):
-        raise Unsupported("sums over different rows")
-    kernels = tuple(map(moving.plan_kernel, jobs))
-    early = kernels[: len(first)]
+        outputs.add(tensor, gradient)
+    kernels = tuple(map(plan_kernel, outputs.jobs(name, tensors)))
+    first, last = kernels[: len(outputs.first)], kernels[len(outputs.first) :]
     return _BackwardKernels(
-        kernels=_as_one(early, tensors[0].operand) or early,
-        sums=tuple(sums),
-        last=kernels[len(first) :],
+        kernels=_as_one(first, tensors[0].operand) or first,
+        sums=tuple(outputs.sums),
+        last=last,
         handed=tuple(handed),
     )
 
@@ -385,7 +416,7 @@ def _as_one(kernels: Sequence[PlannedKernel], seed: Operand) -> tuple[PlannedKer
     ]
     outputs = (*job.outputs, *(output for other in others for output in other))
     try:
-        planned = moving.plan_kernel(replace(job, outputs=outputs))
+        planned = plan_kernel(replace(job, outputs=outputs))
     except Unsupported:
         return ()
     return () if planned.is_turned else (planned,)

@@ -94,12 +94,13 @@ def _end(planned: PlannedKernel, writer: Writer, place: int) -> str:
     return f"    tl.store({output.name}_ptr + {where}, {text}, mask=mask{wide.suffix})"
 
 
+ROWS = "    rows = {} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]"
+
+
 def _body(planned: PlannedKernel, writer: Writer, ends: Sequence[str]) -> list[str]:
     """One tile; or a loop over tiles, and what is stored behind it."""
     job, columns = planned.job, planned.tiling.columns
     walked = "at_tile" if job.totals else "pid"
-    widths = sorted(writer.widths)
-    wide = [line for width in widths for line in _wide_lines(walked, width, columns)]
     cols = [
         f"    cols = {walked} % n_blocks * BLOCK_COLS + tl.arange(0, BLOCK_COLS)[None, :]",
         f"    col_mask = cols < {columns}",
@@ -107,30 +108,30 @@ def _body(planned: PlannedKernel, writer: Writer, ends: Sequence[str]) -> list[s
     masks = [
         "    row_mask = rows < n_rows",
         "    mask = row_mask & col_mask  # the last tiles reach past the end",
-        *wide,
     ]
-    rows = "    rows = {} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]"
+    for width in sorted(writer.widths):
+        masks += _wide_lines(walked, width, columns)
     first = [
         "    # int64 where offsets can pass 2**31",
         "    pid = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)",
         f"    n_blocks: tl.constexpr = ({columns} + BLOCK_COLS - 1) // BLOCK_COLS",
     ]
-    made = [
+    if job.stored == job.outputs:
+        return [*first, ROWS.format("pid // n_blocks"), *cols, *masks, *writer.lines, *ends]
+    if job.totals:
+        walk = ["    at_tile = pid * each + tile", ROWS.format("at_tile // n_blocks"), *cols]
+        turn = [*walk, *masks, *writer.lines, *ends]
+    else:
+        same, other = _apart(writer.lines)
+        first += [*cols, *same]
+        turn = [ROWS.format("(pid // n_blocks * each + tile)"), *masks, *other, *ends]
+    zeros = [
         f"    {output.name} = tl.zeros((BLOCK_ROWS, BLOCK_COLS), tl.float32)"
         for output in job.outputs
         if output.total
     ]
-    if job.totals:
-        walk = ["    at_tile = pid * each + tile", rows.format("at_tile // n_blocks"), *cols]
-        loop = [*walk, *masks, *writer.lines, *ends]
-    elif job.row_sums:
-        same, other = _apart(writer.lines)
-        first += [*cols, *same]
-        loop = [rows.format("(pid // n_blocks * each + tile)"), *masks, *other, *ends]
-    else:
-        return [*first, rows.format("pid // n_blocks"), *cols, *masks, *writer.lines, *ends]
-    loop = ["    for tile in range(0, each):", *(f"    {line}" for line in loop)]
-    return [*first, *made, *loop, *_sums(job, columns)]
+    loop = ["    for tile in range(0, each):", *(f"    {line}" for line in turn)]
+    return [*first, *zeros, *loop, *_sums(job, columns)]
 
 
 def _apart(lines: Sequence[str]) -> tuple[list[str], list[str]]:
