@@ -55,6 +55,7 @@ class NodeShare:
 
     @property
     def bundle(self) -> dict[str, float]:
+        """What the node must have free, in Ray's names."""
         return {"CPU": 1.0} | ({"GPU": float(self.gpus)} if self.gpus else {})
 
 

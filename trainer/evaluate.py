@@ -41,6 +41,7 @@ def main() -> None:
 
 
 def run(recipe: Recipe, options: argparse.Namespace) -> int:
+    """Measures a checkpoint on held-out tasks and prints what was found; the exit code."""
     place = options.checkpoint or newest(recipe)
     metrics_found = (
         _dialogs(recipe, place, options)

@@ -39,6 +39,7 @@ class Placement:
 
     @property
     def nodes(self) -> int:
+        """How many nodes the trainer takes."""
         return len(self.taken[TRAINER])
 
     def of(self, node: int) -> dict[str, int]:
@@ -151,11 +152,12 @@ class StepSeconds:
 
     @property
     def total(self) -> float:
+        """Seconds of a whole step."""
         return self.sampling + self.judging + self.update
 
 
 def seconds(recipe: Recipe, shape: ModelConfig, parameters: int) -> StepSeconds | None:
-    """Of one step of reinforcement on H200s. None where no vLLM samples on GPUs."""
+    """Seconds of one step of reinforcement on H200s. None where no vLLM samples on GPUs."""
     rl, placed = recipe.rl, place(recipe)
     if rl is None or placed is None or not _sampling(recipe):
         return None

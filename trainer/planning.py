@@ -47,6 +47,7 @@ class Plan:
 
     @property
     def total_gb(self) -> float:
+        """Memory of one GPU that everything takes together, with what is lost between."""
         return sum(self.parts_gb.values()) * OVERHEAD
 
 
@@ -87,7 +88,7 @@ def plan(recipe: Recipe, kind: str) -> Plan:
 
 
 def shape_of(recipe: Recipe) -> ModelConfig:
-    """Of the model that is named, from its config.json alone; nothing is downloaded."""
+    """The shape of the model that is named, from its config.json alone; nothing is downloaded."""
     here = [name for name in (recipe.model.path, recipe.model.shape) if name]
     files = [_config(Path(recipe.folder, name).expanduser()) for name in here]
     file = next((file for file in files if file.is_file()), files[-1] if files else None)
@@ -113,6 +114,7 @@ def _config(path: Path) -> Path:
 
 
 def lora_parameters(shape: ModelConfig, recipe: Recipe) -> int:
+    """How many parameters the adapters of a recipe have."""
     assert recipe.lora is not None
     heads, key = shape.heads * shape.head, shape.key_heads * shape.head
     sizes = {
@@ -152,6 +154,7 @@ def memory(
 
 
 def vllm(shape: ModelConfig, recipe: Recipe, parameters: int) -> dict[str, float]:
+    """What a vLLM of the recipe has of one GPU's memory, in GB, by part."""
     share = recipe.hardware.memory_gb * recipe.rollouts.memory_share
     weights = 2 * parameters / recipe.rollouts.gpus / GB
     token = 2 * 2 * shape.layers * shape.key_heads * shape.head / recipe.rollouts.gpus / GB

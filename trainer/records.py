@@ -217,6 +217,7 @@ class Trajectory:
 
     @property
     def policy_turns(self) -> tuple[ModelTurn, ...]:
+        """The turns of the policy agent."""
         return tuple(turn for turn in self.turns if turn.agent is Agent.POLICY)
 
     @property
@@ -250,6 +251,7 @@ class Tally:
         self._examples: dict[str, list[str]] = {}
 
     def skip(self, reason: str, example: str = "", count: int = 1) -> None:
+        """Counts what was left out, and keeps a few examples of each reason."""
         self._counts[reason] += count
         shown = self._examples.setdefault(reason, [])
         if example and len(shown) < MAX_EXAMPLES:
@@ -264,6 +266,7 @@ class Tally:
         )
 
     def count(self, reason: str) -> int:
+        """How often something was left out for this reason."""
         return self._counts[reason]
 
 
@@ -278,4 +281,5 @@ class Corpus:
 
     @property
     def reasons(self) -> dict[str, int]:
+        """How much was left out, by reason."""
         return {one.reason: one.count for one in self.skipped}

@@ -40,6 +40,7 @@ from trainer.training.runs import TrainingRun, say
 
 
 def train(recipe: Recipe, rl: Rl) -> int:
+    """Runs reinforcement learning by a recipe; the exit code."""
     tally = Tally()
     tasks = rl_tasks.of(recipe, tally)
     model, tokenizer = models.load(load_start(recipe, rl), tasks.texts())
@@ -64,7 +65,7 @@ def train(recipe: Recipe, rl: Rl) -> int:
 
 
 def steps(run: TrainingRun, tasks: rl_tasks.RolloutTasks, rl: Rl, tally: Tally) -> None:
-    """All that are left."""
+    """Makes all steps that are left."""
     recipe = run.recipe
     weights = run.weights() if tasks.apart else {}  # gathered by all processes together
     if run.step == 0 and run.main:

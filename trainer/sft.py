@@ -34,6 +34,7 @@ ExamplePair = tuple[Example, Example]
 def train(recipe: Recipe, sft: Sft) -> int:
     # ----------------------------------------------------------------------------------------------
     # Model and rows
+    """Runs supervised training by a recipe; the exit code."""
     tally = Tally()
     if recipe.world.shown and not sft.data:
         model, tokenizer = models.load(recipe, ())
@@ -83,7 +84,8 @@ def train(recipe: Recipe, sft: Sft) -> int:
 
 
 def batch_of(examples: Sequence[Example], size: int, step: int, seed: int) -> list[Example]:
-    """Of a step (from 0): every epoch has an order of its own; its last batch may be smaller."""
+    """The examples of a step (from 0): every epoch has an order of its own; its last batch may be
+    smaller."""
     per_epoch = -(-len(examples) // size)
     epoch, place = divmod(step, per_epoch)
     order = list(range(len(examples)))
@@ -104,7 +106,8 @@ def learn(
     pairs: Sequence[ExamplePair],
     start: Sequence[tuple[float, float]],
 ) -> dict[str, float]:
-    """One step over rows and pairs. ``start``: of each pair's replies, under the first weights."""
+    """Makes one step over rows and pairs, and returns its metrics. ``start``: log-probabilities of
+    each pair's replies under the first weights."""
     pulls, margin_metrics = _pulls(run, sft, pairs, start)
     examples = [*rows, *(one for pair in pairs for one in pair)]
     mask = torch.zeros(len(rows), max(len(one.counted) for one in rows), dtype=torch.bool)

@@ -4,7 +4,8 @@ evidence and a test for each.
 The commit is built with an index of its own, so what is checked out, what is staged and what is
 stashed stay as they are. Git runs no hook, filter or monitor that the repository names. Nothing is
 pushed. A file is taken only where the rewrites are all that tells it from the last commit: what
-else somebody is working on belongs to another branch."""
+else somebody is working on belongs to another branch. Not covered: what the commit's
+message and the request for review say (`presenter/guarding.py`)."""
 
 from __future__ import annotations
 

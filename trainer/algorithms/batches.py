@@ -113,6 +113,7 @@ class Batch:
     examples: tuple[Example, ...] = field(repr=False)
 
     def to(self, device: torch.device | str) -> Batch:
+        """The batch with its tensors on a device."""
         tensors = {name: getattr(self, name) for name in self.__slots__ if name != "examples"}
         moved = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
         return Batch(**moved, examples=self.examples)
@@ -123,6 +124,7 @@ class Batch:
         return empty.index_put((self.rows, self.slots), flat)
 
     def part(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """Targets and allowed tokens of the rows from ``start`` to ``end``."""
         return self.targets[start:end], self.allowed[start:end]
 
 

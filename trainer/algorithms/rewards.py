@@ -185,6 +185,7 @@ REWARDS: dict[str, Reward] = {
 
 
 def total(terms: RewardTerms) -> float:
+    """The reward: the sum of its terms."""
     return sum(terms.values())
 
 

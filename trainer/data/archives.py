@@ -283,6 +283,7 @@ def _exchange_turn(
 
 
 def attempt_outcome(attempt: Attempt) -> TurnOutcome:
+    """What became of an attempt of an archive, as rewards look at it."""
     if attempt.proposal is None:
         return TurnOutcome(status=TurnStatus.REFUSED, complaint=attempt.complaint)
     uses_triton = attempt.proposal.candidate.uses_triton

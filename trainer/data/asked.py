@@ -102,7 +102,7 @@ def written(edit: SourceEdit, target: str) -> ToolCall | None:
 
 
 def offered_in(data: object) -> Offered | None:
-    """Of an ``asked`` event; None: another version wrote it."""
+    """What an ``asked`` event says was offered; None: another version wrote it."""
     try:
         return wire.from_json(Offered, data)
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -57,6 +57,7 @@ class DatasetRow:
 
     @property
     def example(self) -> bool:
+        """Whether it may be learned from."""
         return self.left_out is None
 
 
@@ -110,6 +111,7 @@ def rows(
 
 
 def reasons(found: Iterable[DatasetRow]) -> tuple[Skipped, ...]:
+    """How many rows were left out, by reason, with a few of each."""
     tally = Tally()
     for row in found:
         if row.left_out:
@@ -185,7 +187,7 @@ def _has_paid(trajectory: Trajectory) -> bool:
 
 
 def once(found: Sequence[DatasetRow]) -> list[DatasetRow]:
-    """The same answer to the same question is one example."""
+    """The rows without examples that repeat the same answer to the same question."""
     seen: set[str] = set()
     out = []
     for row in found:
@@ -287,7 +289,8 @@ def _spread(found: Sequence[DatasetRow], places: Sequence[int]) -> list[int]:
 
 
 def mix_agents(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[DatasetRow]:
-    """With the agents' shares: of those with too many some are left out, none is ever repeated."""
+    """The rows with the agents' shares: of those with too many some are left out, none is ever
+    repeated."""
     if choice.mix is None:
         return list(found)
     wanted = quotas(

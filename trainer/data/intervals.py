@@ -17,7 +17,7 @@ DRAWS = 2000
 
 
 def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Of the mean of one value per task: (low, high)."""
+    """An interval (low, high) of the mean of one value per task."""
     return of_groups([[value] for value in values], seed)
 
 

@@ -157,6 +157,7 @@ def turns(folder: Path, part: DataPart, *, examples: bool = False) -> Iterator[d
 
 
 def trajectories(folder: Path, part: DataPart) -> Iterator[Trajectory]:
+    """The trajectories of one part of a data set that was written here."""
     for row in _rows(folder, f"trajectories-{part}.parquet"):
         yield wire.from_json(Trajectory, json.loads(row["body"]))
 

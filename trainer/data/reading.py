@@ -97,6 +97,7 @@ def coverage_of(evaluation: Evaluation, uses_triton: bool | None) -> float | Non
 
 
 def versions_of(evaluation: Evaluation | None, kernel_lsp: str | None = None) -> Versions:
+    """The versions under which something was evaluated; None for those that are not known."""
     found = evaluation.environment if evaluation else {}
     named = {name: found.get(name) for name in ("kernel_lsp", "torch", "triton", "python")}
     named["kernel_lsp"] = named["kernel_lsp"] or kernel_lsp
@@ -224,7 +225,7 @@ def _texts(found: Trajectory) -> Iterable[str]:
 
 
 def identify(found: Trajectory) -> Trajectory:
-    """With the id that its content gives it, wherever it was read."""
+    """The trajectory with the id that its content gives it, wherever it was read."""
     entries: list[Any] = [found.task, found.device, found.device_name]
     entries += [[t.agent, t.reply, t.candidate, t.steps, t.calls, t.outcome] for t in found.turns]
     return replace(found, id=hashlib.sha256(wire.dumps(entries).encode()).hexdigest()[:24])

@@ -151,6 +151,7 @@ class FormLesson:
 def lesson(
     form: str, tasks: Sequence[PackedTask], rows: PackedRows, pad: int, device: str
 ) -> FormLesson:
+    """The rows of one form of question as what a model learns from, on a device."""
     kinds = (QUESTIONS,) if form == "weigh" else (DIALOGS, SKIPPED)
     speeds = [_logs(task) for task in tasks]
     values = np.array(
@@ -289,10 +290,13 @@ class Learner:
         )
 
     def supervise(self, chosen: Any, step: int) -> float:
+        """Makes one step towards the recorded words of the chosen rows; returns its loss."""
         _, taught = score_plans(self.model, self._known, chosen, self._schedule.drop)
         return self._stepped(taught.mean(), self._schedule.rate, step, self._schedule.steps)
 
     def reinforce(self, chosen: Any, step: int) -> float:
+        """Makes one step towards plans that pay among those of the chosen rows; returns its
+        loss."""
         known, schedule = self._known, self._schedule
         scores, taught = score_plans(self.model, known, chosen, schedule.drop)
         scores = scores / schedule.sharpness if known.form == "weigh" else scores

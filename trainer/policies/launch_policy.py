@@ -133,9 +133,11 @@ class LaunchTraining:
 
     @property
     def left(self) -> float:
+        """Seconds until the time for the training is over."""
         return self.end - time.monotonic()
 
     def note(self, text: str) -> None:
+        """Writes the result as it is now, and prints a line."""
         replace_file(
             self.out / f"{self.name}.json", (json.dumps(self.result, indent=1) + "\n").encode()
         )
@@ -163,11 +165,13 @@ def learn_policy(
 
 
 def suggest(run: LaunchTraining, model: Any, asked: Sequence[int]) -> list[OrderedPlans]:
+    """The plans of the asked tasks in the order in which the model would try them."""
     scores = exact.scores(model, run.known, asked)
     return [policy(run.tasks[place], scores[place]) for place in asked]
 
 
 def schedules(run: LaunchTraining) -> dict[str, Schedule]:
+    """The schedules that are tried, by name."""
     return {"tiny": TINY} if run.tiny else SCHEDULES
 
 

@@ -40,13 +40,14 @@ class OrderedPlans:
 
 
 def rule(task: KernelPlans) -> OrderedPlans:
-    """Its plans in its order, then the rest as it was recorded."""
+    """The rule's plans in its order, then the rest as it was recorded."""
     rest = sorted(range(len(task.plans)), key=lambda place: (not task.plans[place].rule, place))
     first = task.first if task.first is not None else rest[0]
     return OrderedPlans(task=task, order=(first, *(place for place in rest if place != first)))
 
 
 def policy(task: KernelPlans, scores: Mapping[int, float]) -> OrderedPlans:
+    """The plans of a task, those with the highest scores first."""
     return OrderedPlans(task=task, order=tuple(sorted(scores, key=lambda place: -scores[place])))
 
 

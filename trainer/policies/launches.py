@@ -198,6 +198,7 @@ def _trajectories(
 
 
 def save(made: Sequence[Json], path: Path) -> None:
+    """Writes recorded launches to a packed file, in one step."""
     text = json.dumps({"schema_version": SCHEMA, "kind": "launches", "tasks": list(made)})
     replace_file(path, lzma.compress(text.encode()))
 

@@ -94,12 +94,14 @@ def _make_model(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
 
 
 def compact_tokenizer() -> Any:
+    """A tokenizer of transformers for the compact words of plans."""
     with tempfile.TemporaryDirectory() as folder:
         compact_files.write(Path(folder))
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def make_config(shape: ModelConfig, vocabulary: int, tokenizer: Any = None) -> Any:
+    """The configuration of a model of that shape for transformers."""
     return transformers.Qwen3Config(
         vocab_size=vocabulary,
         hidden_size=shape.hidden,
@@ -149,6 +151,7 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
 
 
 def with_lora(model: Any, lora: Lora) -> Any:
+    """The model with adapters; only these are trained."""
     import peft
 
     adapted = peft.LoraConfig(
@@ -241,7 +244,7 @@ def _choose_logprobs(logits: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def num_parameters(shape: ModelConfig, vocabulary: int) -> int:
-    """Without making it."""
+    """How many parameters a model of that shape has, without making it."""
     with torch.device("meta"):
         model = transformers.Qwen3ForCausalLM(make_config(shape, vocabulary))
     return sum(parameter.numel() for parameter in model.parameters())

@@ -165,6 +165,7 @@ def _dialogs(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[P
 
 
 def save(tasks: Sequence[PackedTask], rows: PackedRows, path: Path) -> None:
+    """Writes tasks and rows to one packed file."""
     about = json.dumps(
         [{name: getattr(task, name) for name in PackedTask.__slots__} for task in tasks]
     )
@@ -219,6 +220,8 @@ def _recorded_index(task: TaskPlans, rows: Sequence[Json]) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Packs plans with their measurements, which are made first where none are named; the exit
+    code."""
     if (options.out / ROWS).exists() and (options.out / HELD_OUT).exists():
         print(f"{options.out} has been packed already")
         return 0
@@ -243,6 +246,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def pack(paths: Sequence[Path], options: argparse.Namespace) -> None:
+    """Writes the rows to learn from, and the held-out tasks apart from them."""
     every = [task for path in paths for task in plan_data.load(path)]
     every = every[: options.most] if options.most else every
     tasks = tasks_of(

@@ -83,10 +83,12 @@ class TaskPlans:
 
     @property
     def best(self) -> float:
+        """The largest speedup of a recorded plan; 0 where none was timed."""
         return max(plan.speedup or 0.0 for plan in self.plans)
 
 
 def key_of(step: Step) -> str:
+    """A text that is the same for equal steps."""
     return json.dumps(wire.to_json(step), sort_keys=True)
 
 
@@ -339,6 +341,8 @@ def _task(record: Json) -> TaskPlans:
 
 
 def save(made: Sequence[Json], path: Path, about: Json) -> None:
+    """Writes what was shown of tasks to a packed file, in one step; ``about``: where it comes
+    from."""
     text = json.dumps({"schema_version": SCHEMA, "kind": "shown", **about, "tasks": list(made)})
     replace_file(path, lzma.compress(text.encode()))
 

@@ -122,6 +122,7 @@ def score_examples(model: Any, pad: int, examples: Sequence[Example]) -> list[fl
 
 
 def rule(tasks: Sequence[TaskPlans]) -> list[Ranked]:
+    """The plans of each task in the order of the rule."""
     return [Ranked(task=task, plans=tuple(sorted(task.plans, key=_later(task)))) for task in tasks]
 
 

@@ -23,21 +23,26 @@ class InProcess:
         self._session = session
 
     async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
+        """The sites that are there after these steps."""
         return tuple(self._session.look(list(steps)))
 
     async def view(self, steps: Sequence[Step]) -> Viewed:
+        """What the engine shows of the program after these steps."""
         found: Viewed = self._session.view(list(steps))
         return found
 
     async def weigh(self, steps: Sequence[Step]) -> float:
+        """The estimated cost of the program after these steps."""
         return float(self._session.weigh(list(steps)))
 
     async def make(self, steps: Sequence[Step]) -> Candidate:
+        """The candidate that these steps make."""
         made: Candidate = self._session.make(list(steps))
         return made
 
 
 def places(steps: Sequence[Step]) -> PlanPlaces:
+    """Skill and site of each step."""
     return tuple((step.skill, step.site) for step in steps)
 
 

@@ -165,6 +165,7 @@ class RewardedEpisode:
             self._turn(parent)
 
     async def reset(self) -> Observation:
+        """Begins the episode; what the model sees first."""
         return self._observed(await self.episode.reset())
 
     async def step(self, action: str | Mapping[str, Any] | Reply) -> Observation:
@@ -173,6 +174,7 @@ class RewardedEpisode:
         return self._observed(await self.episode.step(reply_of(action, self.info.model)))
 
     async def close(self) -> None:
+        """Ends the episode and what it holds open."""
         await self.episode.close()
 
     def _observed(self, moment: Moment) -> Observation:

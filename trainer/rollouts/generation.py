@@ -65,7 +65,8 @@ class Generator(Protocol):
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
         """From now on these weights; empty where it shares the trainer's."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends what samples; nothing may be asked of it afterwards."""
 
 
 Tree = dict[int, Any]
@@ -73,6 +74,7 @@ Tree = dict[int, Any]
 
 
 def tree(token_choices: Sequence[Sequence[int]]) -> Tree:
+    """The choices as a tree of tokens, from the first on."""
     root: Tree = {}
     for tokens in token_choices:
         node = root

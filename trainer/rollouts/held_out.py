@@ -65,6 +65,7 @@ def pool_of(recipe: Recipe, *known: TableWorld) -> JudgePool:
 
 
 def sampler_of(recipe: Recipe, run: TrainingRun) -> Generator:
+    """What samples for a run: a server of vLLM, or the model that is trained."""
     settings = recipe.rollouts
     if settings.engine == "vllm":
         from trainer.rollouts.serving import Served

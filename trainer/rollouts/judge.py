@@ -42,6 +42,7 @@ class Case:
 
     @property
     def id(self) -> str:
+        """A hash of all that decides the verdict."""
         text = wire.dumps([self.task, self.steps, self.request, self.program])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -63,6 +64,7 @@ class DeviceJudge:
         """By program; the one used last is the last."""
 
     async def do(self, work: Case) -> TurnOutcome:
+        """Judges one case on this device."""
         try:
             request = work.request or await self._made(work)
             if request is None:
@@ -78,6 +80,7 @@ class DeviceJudge:
             return TurnOutcome(status=TurnStatus.NOT_RUN, complaint=str(error))
 
     async def close(self) -> None:
+        """Ends the engines and the gate."""
         await asyncio.gather(*(one.close() for one in self._open.values()))
         self._open.clear()
         await self._gate.close()

@@ -35,7 +35,8 @@ class JudgePool(Protocol):
     def judge(self, cases: Sequence[Case]) -> Coroutine[Any, Any, list[TurnOutcome]]:
         """One outcome per case, in their order."""
 
-    def close(self) -> Coroutine[Any, Any, None]: ...
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Ends what judges."""
 
 
 class Table:

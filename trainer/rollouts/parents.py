@@ -52,6 +52,7 @@ class StoredParent:
 
     @property
     def id(self) -> str:
+        """A hash of what the parent is, the same in every run."""
         text = wire.dumps([self.task, self.steps, self.code])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

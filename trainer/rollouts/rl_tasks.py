@@ -50,7 +50,8 @@ class RolloutTasks(Protocol):
     def apart(self) -> bool:
         """The sampler has weights of its own, which `refresh` replaces."""
 
-    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None: ...
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Gives what samples these weights of the policy, by number."""
 
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> RolledExamples:
         """Rows and metrics of one step."""
@@ -58,7 +59,8 @@ class RolloutTasks(Protocol):
     def measured(self, rl: Rl) -> dict[str, float]:
         """On the held-out tasks, for the curves."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends what samples and what judges."""
 
 
 def of(recipe: Recipe, tally: Tally) -> RolloutTasks:

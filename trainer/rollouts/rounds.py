@@ -37,10 +37,12 @@ class Rolled:
 
     @property
     def task(self) -> str:
+        """The name of its task."""
         return self.line.task.name
 
     @property
     def skills(self) -> frozenset[str]:
+        """The skills that were selected; of the scheme without any, its mark."""
         return frozenset({NULL}) if self.scheme == NULL else frozenset(self.line.dialog.selected)
 
 

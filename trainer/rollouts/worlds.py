@@ -65,6 +65,7 @@ class TableWorld:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The tasks of the table."""
         return tuple(self.spaces)
 
     def texts(self) -> list[str]:
@@ -91,6 +92,7 @@ class TableWorld:
         return tuple(names)
 
     def selection(self, task: str) -> Ask:
+        """The question which skills a rollout of the task may use."""
         names = self.offered(task)
         picked = [
             subset for count in range(MAX_SELECTED + 1) for subset in combinations(names, count)
@@ -99,12 +101,14 @@ class TableWorld:
         return _ask("select", body, [select_call(subset) for subset in picked])
 
     def selected(self, reply: str) -> tuple[ToolCall, tuple[str, ...]]:
+        """The call of a reply to `selection`, and the skills that it names."""
         call = read_call(reply)
         return call, tuple(one["name"] for one in call.arguments["selected_skills"])
 
     # --- policy -----------------------------------------------------------------------------------
 
     def begin(self, task: str, skills: Sequence[str] | None) -> WorldState:
+        """The state in which a rollout begins: all parameters at their defaults."""
         point = self.spaces[task].default
         return WorldState(task=task, skills=None if skills is None else tuple(skills), point=point)
 
@@ -187,6 +191,7 @@ class TableWorld:
         return _ask("learn", body, [update_call(draft) for draft in drafts])
 
     def advised(self, reply: str) -> tuple[ToolCall, tuple[Advice, ...]]:
+        """The call of a summary, and which value of which parameter it recommends."""
         call = read_call(reply)
         drafts = []
         for skill in call.arguments["new_skills"]:
@@ -231,16 +236,19 @@ class TableWorld:
 
 
 def select_call(names: Sequence[str]) -> str:
+    """The reply that selects these skills."""
     return _call(
         SELECT, {"think": "", "selected_skills": [{"name": name, "reason": ""} for name in names]}
     )
 
 
 def apply_call(step: Step) -> str:
+    """The reply that applies a skill."""
     return _call(APPLY, {"skill": step.skill, "site": step.site, "parameters": step.parameters})
 
 
 def update_call(advice: Sequence[Advice]) -> str:
+    """The reply of a summary that recommends these values."""
     drafts = [
         {
             "name": f"{one.skill}-{one.parameter.lower()}-{one.value}",
@@ -255,6 +263,7 @@ def update_call(advice: Sequence[Advice]) -> str:
 
 
 def read_call(reply: str) -> ToolCall:
+    """The call that a reply is. Raises what JSON raises, and KeyError."""
     data = json.loads(reply)
     return ToolCall(name=data["name"], arguments=data["arguments"])
 

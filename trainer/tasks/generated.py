@@ -262,6 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Writes a suite of generated tasks to a new folder; what its manifest says."""
     if options.out.exists() and any(options.out.iterdir()):
         raise ConfigError(
             f"{options.out} is not empty", "name a new folder: a suite is written once"

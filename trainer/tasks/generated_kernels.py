@@ -55,6 +55,7 @@ class Built:
 
     @property
     def task(self) -> GeneratedTask:
+        """The kernel as a task of a suite."""
         found = structure(self.source, "kernel")
         assert found is not None  # the template has it
         return GeneratedTask(name=self.name, source=self.source, structure=found)

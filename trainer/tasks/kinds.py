@@ -78,4 +78,5 @@ LAYOUT = frozenset(_LAYOUT.split())
 
 
 def kind_of(op: str) -> str:
+    """The kind of an operation, by which tasks are told apart."""
     return "loop" if op == "loop" else KINDS.get(op, f"other:{op}")

@@ -62,6 +62,7 @@ class MeasuringMachine:
 
     @property
     def triton(self) -> bool:
+        """Whether Triton kernels run there."""
         return self.device == "cuda"
 
 

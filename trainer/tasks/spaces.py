@@ -60,6 +60,7 @@ class RecordedSpace:
 
     @property
     def default(self) -> Point:
+        """The point at which every parameter has its default."""
         return (0,) * len(self.axes)
 
     @property
@@ -68,6 +69,7 @@ class RecordedSpace:
         return self.original_ms / min(self.times.values())
 
     def speedup(self, point: Point) -> float | None:
+        """The recorded speedup over the original at a point; None where nothing was recorded."""
         return self.original_ms / self.times[point] if point in self.times else None
 
     def at(self, point: Point) -> tuple[Step, ...]:

@@ -54,6 +54,7 @@ class TrainingTask:
 
     @property
     def family(self) -> str:
+        """The family by which tasks are kept apart for held-out sets."""
         return self.structure.family
 
 
@@ -65,10 +66,12 @@ class TaskSuite:
 
     @property
     def by_name(self) -> dict[str, TrainingTask]:
+        """The tasks by their names."""
         return {task.name: task for task in self.tasks}
 
 
 def digest(text: str) -> str:
+    """The SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -271,4 +274,5 @@ class FamilySplit:
 
 
 def families(tasks: Iterable[TrainingTask]) -> frozenset[str]:
+    """The families of tasks."""
     return frozenset(task.family for task in tasks)

@@ -66,7 +66,7 @@ class TableRecording:
 
     @property
     def late(self) -> bool:
-        """Another task would probably not end in time."""
+        """Whether another task would probably not end in time."""
         return time.monotonic() + self.expected_s > self.limit
 
     async def enter(
@@ -88,6 +88,7 @@ class TableRecording:
         return took
 
     def write(self) -> None:
+        """Writes what was recorded so far, in one step."""
         text = json.dumps({**self.about, "tasks": self.tasks, "skipped": self.skipped})
         self.out.parent.mkdir(parents=True, exist_ok=True)
         replace_file(

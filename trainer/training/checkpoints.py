@@ -63,6 +63,7 @@ class TrainingState:
 
 
 def folder_of(root: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
     return root / f"step-{step:08d}"
 
 
@@ -229,6 +230,7 @@ def not_finite(tensors: Mapping[str, Tensor]) -> Iterator[str]:
 
 
 def weights_of(place: Path) -> dict[str, Tensor]:
+    """The weights of a checkpoint."""
     return load_file(place / WEIGHTS)
 
 

@@ -43,6 +43,7 @@ step's."""
 
 
 def say(text: str) -> None:
+    """Prints a line, in the first of several processes only."""
     if int(os.environ.get("RANK", "0")) == 0:
         print(text, flush=True)
 
@@ -117,6 +118,7 @@ class TrainingRun:
 
     @property
     def folder(self) -> Path:
+        """Where the run writes its curve and checkpoints."""
         return Path(self.recipe.output, self.recipe.name, self.kind)
 
     @property
@@ -125,6 +127,7 @@ class TrainingRun:
 
     @property
     def pad(self) -> int:
+        """The token that fills rows up."""
         return int(self.tokenizer.pad_token_id)
 
     def place(self) -> str:
@@ -202,7 +205,8 @@ class TrainingRun:
     def logprobs(
         self, examples: Sequence[Example], tokens: int, temperature: float
     ) -> list[list[float]]:
-        """Of each example's counted tokens under the present weights, without gradient."""
+        """Log-probabilities of each example's counted tokens under the present weights, without
+        gradient."""
         mine, counts = self._mine(examples, tokens)
         found: list[tuple[int, list[float]]] = []
         with torch.no_grad():
@@ -334,6 +338,7 @@ class TrainingRun:
             self._curves.add_scalar(name, value, self.step)
 
     def close(self) -> None:
+        """Ends what writes curves, and the processes' talk with each other."""
         if self._curves is not None:
             self._curves.close()
         self.accelerator.end_training()

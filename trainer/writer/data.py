@@ -157,6 +157,7 @@ def _duplicates(rows: Sequence[WriterRow]) -> Json:
 
 
 def duplicates(held_out: Sequence[WriterRow], training: Sequence[WriterRow]) -> Json:
+    """How much of the held-out rows is nearly the same as a training row."""
     return near_duplicates([_mark(row) for row in held_out], [_mark(row) for row in training])
 
 
@@ -165,7 +166,7 @@ def _mark(row: WriterRow) -> Mark:
 
 
 def read(folder: Path) -> list[WriterRow]:
-    """Each question once. Raises OSError where no data was made."""
+    """The rows, each question once. Raises OSError where no data was made."""
     rows = [*_rows(_text(folder)), *Arriving(folder).take()]
     return list({row.plain: row for row in reversed(rows)}.values())[::-1]
 
@@ -177,7 +178,7 @@ class Arriving:
         self._file, self._at = folder / MORE / GROWING, 0
 
     def take(self) -> list[WriterRow]:
-        """Those that came since the last call; half a line waits for its end."""
+        """The rows that came since the last call; half a line waits for its end."""
         try:
             with self._file.open("rb") as file:
                 file.seek(self._at)

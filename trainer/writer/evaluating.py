@@ -123,6 +123,7 @@ class WriterEvaluation:
         """Of judging."""
 
     def write(self) -> None:
+        """Writes what was found so far."""
         for prefix, place in self._models.items():
             _write_arms(
                 place, prefix, self._asked, self._plan, self._device, self._arms, self._seconds
@@ -131,6 +132,7 @@ class WriterEvaluation:
         replace_file(self._folder / REPLIES, (json.dumps(record) + "\n").encode())
 
     async def judge_all(self) -> None:
+        """Judges the replies of all models, within the time for it."""
         begun = time.monotonic()
         self._end = begun + self._plan.judge_seconds
         for name, most in _order(self._models):
@@ -147,6 +149,8 @@ class WriterEvaluation:
         await self.judge.judge(_in_rounds(self._arms[name], self._asked, most), self._end)
 
     async def time_winners(self) -> Json:
+        """Times right replies beside each other on a GPU; what was found, empty where nothing is
+        timed."""
         if self._device != "cuda" or self._plan.time_seconds <= 0:
             return {}
         end = time.monotonic() + self._plan.time_seconds
@@ -161,6 +165,7 @@ class WriterEvaluation:
         return result
 
     def examples(self) -> Any:
+        """A few replies of each kind, for people."""
         return _examples(self._asked, self._arms, self.judge.known)
 
     def _asked_again(self, place: Path, first: str) -> Arm:

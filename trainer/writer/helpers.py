@@ -25,6 +25,7 @@ _OWN = re.compile(r"k[0-9]+")
 
 
 def find(replies: Iterable[str], seen: int = SEEN) -> dict[str, str]:
+    """Functions that many replies define alike, by name; ``seen``: so often at least."""
     texts: dict[str, Counter[str]] = defaultdict(Counter)
     for reply in replies:
         for node in parsing.parse(reply).body:
@@ -43,13 +44,15 @@ def _is_device_function(node: ast.FunctionDef) -> bool:
 
 
 def without(reply: str, helpers: Helpers) -> str:
+    """The reply without the text of these functions."""
     for text in helpers.values():
         reply = reply.replace(f"{text}\n", "")
     return reply
 
 
 def complete(reply: str, helpers: Helpers) -> str:
-    """Those that it calls and does not define, after its first line if that is a comment."""
+    """The reply with the functions that it calls and does not define, after its first line if that
+    is a comment."""
     wanted = dict[str, str]()
     waiting = [reply]
     while waiting:
@@ -65,8 +68,10 @@ def complete(reply: str, helpers: Helpers) -> str:
 
 
 def write(folder: Path, helpers: Helpers) -> None:
+    """Writes the functions to the folder, in one step."""
     replace_file(folder / FILE, (json.dumps(helpers, indent=1) + "\n").encode())
 
 
 def read(folder: Path) -> dict[str, str]:
+    """The functions that were written to the folder. Raises OSError."""
     return dict(json.loads((folder / FILE).read_text("utf-8")))

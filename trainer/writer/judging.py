@@ -43,6 +43,7 @@ class WrittenCase:
 
     @property
     def key(self) -> str:
+        """What tells it from other cases: the row's name and the reply."""
         return f"{self.row.name}\0{self.reply}"
 
 
@@ -65,6 +66,7 @@ class WriterVerdict:
 
     @property
     def right(self) -> bool:
+        """Whether the reply passed all trials."""
         return self.status == EvalStatus.PASSED.value
 
 
@@ -86,9 +88,11 @@ class KnownVerdicts:
             replace_file(file, f"{whole}\n".encode() if whole else b"")
 
     def get(self, key: str) -> WriterVerdict | None:
+        """The verdict of a case; None: not judged yet."""
         return self._known.get(key)
 
     def add(self, key: str, verdict: WriterVerdict) -> None:
+        """Keeps a verdict, also on disk; one that is unknown is not kept."""
         if verdict.unknown or key in self._known:
             return
         self._known[key] = verdict
@@ -131,6 +135,7 @@ class WriterJudge:
         return verdict
 
     async def close(self) -> None:
+        """Ends the gates."""
         await asyncio.gather(*(gate.close() for gate in self._gates))
         self._gates.clear()
 

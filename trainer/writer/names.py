@@ -64,6 +64,7 @@ class Names:
         return ast.unparse(tree)
 
     def graph(self, graph: GraphView) -> GraphView:
+        """The graph with its operations under their plain names."""
         return replace(
             graph,
             operations=tuple(replace(one, name=self.values[one.name]) for one in graph.operations),

@@ -22,6 +22,7 @@ SCALE = ".scale"
 
 
 def pack(model: Path, out: Path) -> None:
+    """Copies a model with its weights in files of a few megabytes each."""
     out.mkdir(parents=True, exist_ok=True)
     parts: list[dict[str, Tensor]] = [{}]
     size = 0

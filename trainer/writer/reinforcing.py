@@ -83,11 +83,11 @@ class ReinforcementPlan:
 class ReplyJudge(Protocol):
     known: dict[str, WriterVerdict]
 
-    async def judge(
-        self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False
-    ) -> None: ...
+    async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
+        """Judges the cases until ``end``; ``timed``: their speed too."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Ends what judges."""
 
 
 async def run(
@@ -329,12 +329,14 @@ class WriterReinforcement:
         replace_file(self._folder / CURVE, text.encode())
 
     def curve(self) -> list[Json]:
+        """What was logged of each step until now; half a line is left out."""
         file = self._folder / CURVE
         whole = file.read_text("utf-8").rpartition("\n")[0] if file.is_file() else ""
         entries = [json.loads(line) for line in whole.split("\n") if line]
         return [entry for entry in entries if entry["step"] <= self.step]
 
     def save_model(self) -> None:
+        """Writes the model as it is now in the place of the one before."""
         target = self._folder / FOLDER / MODEL
         shutil.rmtree(target, ignore_errors=True)
         self._model.to(torch.bfloat16).save_pretrained(target, max_shard_size="15MB")
@@ -342,6 +344,7 @@ class WriterReinforcement:
         helpers.write(target, helpers.read(self._folder / MODEL))
 
     def result(self) -> Json:
+        """What the training came to, as JSON."""
         curve = self.curve()
         return {
             "plan": asdict(self.plan),

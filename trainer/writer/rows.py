@@ -71,10 +71,12 @@ class WriterRow:
 
     @property
     def program(self) -> Program:
+        """The row's program."""
         return Program(source=self.source, entry="Model", kind=TargetKind.MODULE)
 
     @property
     def names(self) -> Names:
+        """Plain names of what the row's program computes."""
         return Names.of(self.source, "Model", self.graph)
 
     def assemble(self, reply: str, helpers: Helpers, device: str = "cuda") -> str:
@@ -85,6 +87,7 @@ class WriterRow:
 
 @functools.cache
 def engine_skills() -> tuple[Skill, ...]:
+    """The built-in skills that the engine can apply."""
     found = skillbook.load(skillbook.folders(())).skills
     return tuple(skill for skill in found if skill.executable)
 
@@ -157,6 +160,7 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
 
 
 def sampled_grams(grams: Iterable[int]) -> tuple[int, ...]:
+    """A fixed share of the hashes, in order, to compare texts by."""
     return tuple(sorted(gram >> 32 for gram in grams if gram % SAMPLED == 0))
 
 

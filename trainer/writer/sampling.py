@@ -43,6 +43,7 @@ def replies(
 
 
 def text_of(tokenizer: Any, reply: Sequence[int]) -> str:
+    """The text of a reply, up to its end mark."""
     return str(tokenizer.decode(list(reply), skip_special_tokens=False)).partition(END)[0]
 
 

@@ -19,6 +19,7 @@ PAD = "<|pad|>"
 
 
 def train_tokenizer(texts: Iterable[str], size: int, context: int) -> Any:
+    """A tokenizer of ``size`` words, trained on texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -45,6 +46,7 @@ def train_tokenizer(texts: Iterable[str], size: int, context: int) -> Any:
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
+    """The text's tokens, without those that begin or end a text."""
     return [int(one) for one in tokenizer.encode(text, add_special_tokens=False)]
 
 

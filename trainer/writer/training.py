@@ -213,10 +213,11 @@ class Supply:
         self._add(rows)
 
     def grow(self) -> None:
+        """Adds the training rows that have come since the last call."""
         self._add([row for row in self._arriving.take() if row.part is WriterPart.TRAIN])
 
     def held_out(self, rows: Sequence[WriterRow]) -> dict[str, list[TokenRow]]:
-        """Of the parts that are never learned from."""
+        """Token rows of the parts that are never learned from."""
         return {
             part.value: self._tokenize(
                 [
