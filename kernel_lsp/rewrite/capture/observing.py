@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -208,9 +209,27 @@ def _recording(
             return value
 
         members["__getattr__"] = __getattr__
-    recording = type(kind.__name__, (kind,), {"__getattribute__": __getattribute__, **members})
+    recording = _quiet_subclass(kind, {"__getattribute__": __getattribute__, **members})
     recording.__module__, recording.__qualname__ = kind.__module__, kind.__qualname__
     return recording
+
+
+def _quiet_subclass(kind: type, members: dict[str, Any]) -> type:
+    """A subclass of which the program's own code does not hear: a metaclass or an
+    ``__init_subclass__`` may ask for keywords, or put every subclass into a table."""
+    meta: Any = type(kind)
+    make = ABCMeta.__new__ if issubclass(meta, ABCMeta) else type.__new__
+    if not any("__init_subclass__" in vars(base) for base in kind.__mro__[:-1]):
+        return make(meta, kind.__name__, (kind,), members)
+    known = vars(kind).get("__init_subclass__")
+    type.__setattr__(kind, "__init_subclass__", classmethod(lambda *_, **__: None))
+    try:
+        return make(meta, kind.__name__, (kind,), members)
+    finally:
+        if known is None:
+            type.__delattr__(kind, "__init_subclass__")
+        else:
+            type.__setattr__(kind, "__init_subclass__", known)
 
 
 def _is_programs(thing: Any, name: str, not_seen: frozenset[str]) -> bool:

@@ -186,6 +186,40 @@ def test_objects_with_slots_are_compared() -> None:
     agree(before, after, X)
 
 
+REGISTERED = """\
+import abc
+
+known = []
+
+
+class Registering(abc.ABCMeta):
+    def __new__(meta, name, bases, members, **more):
+        assert name not in known
+        known.append(name)
+        return super().__new__(meta, name, bases, members, **more)
+
+
+class Named:
+    def __init_subclass__(cls, title, **more):
+        super().__init_subclass__(**more)
+
+
+class Config(Named, title="config", metaclass=Registering):
+    def __init__(self, scale):
+        self.scale = scale
+
+
+class Model"""
+
+
+def test_objects_whose_class_hears_of_subclasses_are_compared() -> None:
+    source = module(RANGE.format("self.cfg.scale"), "self.cfg = Config(2.0)")
+    before, after = pair(source.replace("class Model", REGISTERED), "value-range-collapse")
+    agree(before, after, X)
+    before.cfg.scale = after.cfg.scale = 5.0
+    agree(before, after, X)
+
+
 def test_an_object_that_no_guard_can_compare_is_refused() -> None:
     with pytest.raises(CaptureError, match=r"self\.seen"):
         graph_of(module("return x * len(self.seen)", "self.seen = {1, 2}"))
