@@ -124,7 +124,7 @@ def observe_module(module: Any, observed: Observed, wrote: Callable[[str], None]
             )
         else:
             classes.append((part, type(part)))
-            part.__class__ = _recording(type(part), path, note, wrote, observed.structure)
+            part.__class__ = _recording(part, path, note, wrote, observed.structure)
     try:
         yield
     finally:
@@ -146,7 +146,7 @@ def observed_objects(
         if isinstance(thing, Enum):
             continue
         with contextlib.suppress(TypeError):  # a class of Python's own: it cannot change
-            thing.__class__ = _recording(kind, source, note, wrote)
+            thing.__class__ = _recording(thing, source, note, wrote)
             classes.append((thing, kind))
     try:
         yield
@@ -167,14 +167,17 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
 
 
 def _recording(
-    kind: type,
+    thing: Any,
     path: str,
     note: Callable[[str, Any, Any, type], None],
     wrote: Callable[[str], None],
     structure: Structure | None = None,
 ) -> type:
-    """A subclass that looks like ``kind`` and reports each attribute read, note(path, value,
-    owner, kind), and each one set, wrote(path); a module's layers and tensors to ``structure``."""
+    """A class for ``thing`` that looks like its own and reports each attribute read, note(path,
+    value, owner, kind), and each one set, wrote(path); a module's layers and tensors to
+    ``structure``. What is made of it within the call is of the class as it was: nothing of the
+    program's holds it."""
+    kind: Any = type(thing)
     prefix = f"{path}." if path else ""
     original: Any = kind.__getattribute__
     write: Any = kind.__setattr__
@@ -191,17 +194,22 @@ def _recording(
             structure.enumerate(path, name)
         return value
 
+    def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        if self is not thing:
+            object.__setattr__(self, "__class__", kind)
+        kind.__init__(self, *args, **kwargs)
+
     def __setattr__(self: Any, name: str, value: Any) -> None:
         if not name.startswith("__"):
             wrote(prefix + name)
         write(self, name, value)
 
-    members["__setattr__"] = __setattr__
+    members["__init__"], members["__setattr__"] = __init__, __setattr__
     members["__slots__"] = ()  # as large as the class itself, which objects with slots need
     if issubclass(kind, torch.nn.Module):
 
         def __getattr__(self: Any, name: str) -> Any:
-            value = kind.__getattr__(self, name)  # type: ignore[attr-defined]
+            value = kind.__getattr__(self, name)
             if value is None:  # a parameter or layer registered as None may be set later
                 note(prefix + name, value, self, kind)
             elif structure is not None and is_forward(reader(1)):
@@ -314,7 +322,7 @@ class _ReadRecorder:
             return True
         kind = type(value)
         try:
-            value.__class__ = _recording(kind, path, self.note, self.wrote)
+            value.__class__ = _recording(value, path, self.note, self.wrote)
         except TypeError:  # a class of Python's own, or one that cannot be inherited from
             return False
         self.classes.append((value, kind))

@@ -186,6 +186,18 @@ def test_objects_with_slots_are_compared() -> None:
     agree(before, after, X)
 
 
+def test_an_object_that_is_made_of_another_within_the_call_is_nobodys_state() -> None:
+    made = CONFIG.replace(
+        "class Model",
+        "    def twice(self):\n        return type(self)(2 * self.scale)\n\n\nclass Model",
+    )
+    source = module(RANGE.format("self.cfg.twice().scale"), "self.cfg = Config(2.0)")
+    before, after = pair(source.replace("class Model", made), "value-range-collapse")
+    agree(before, after, X)
+    before.cfg.scale = after.cfg.scale = 5.0
+    agree(before, after, X)
+
+
 REGISTERED = """\
 import abc
 
