@@ -73,3 +73,28 @@ def branches(x: torch.Tensor, flag: bool) -> torch.Tensor:
     if flag:
         x = x + 1
     return x * 2
+
+
+@torch.compile
+def compiled(x: torch.Tensor) -> torch.Tensor:
+    return x.abs().add(1).reciprocal()
+
+
+def scripted(x: torch.Tensor) -> torch.Tensor:
+    return x.abs().add(1).reciprocal()
+
+
+class Compiled(nn.Module):
+    """The compiler fuses it."""
+
+    @torch.compile(mode="reduce-overhead")
+    def forward(self, x):
+        return torch.tanh(x).exp() * x
+
+
+class Whole(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x).exp() * x
+
+
+quick, whole = torch.jit.script(scripted), torch.compile(Whole().cuda())

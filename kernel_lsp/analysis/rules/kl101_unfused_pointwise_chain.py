@@ -19,6 +19,8 @@ _MIN_LENGTH = 3
 _NOT_TENSORS = words(
     "size dim ndimension numel item tolist stride data_ptr element_size get_device"
 )
+_COMPILERS = frozenset({"torch.compile", "torch.jit.script", "torch.jit.trace"})
+"""They fuse what this rule finds, on a GPU."""
 _OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow"}
 
 
@@ -157,13 +159,41 @@ def _check(site: RuleSite) -> Iterator[Hit]:
         finder = _PointwiseChainFinder(site)
         LocalFacts(finder.evaluate).run(function, _tensors(site, function))
         chain = finder.longest
-        if len(chain.nodes) >= _MIN_LENGTH:
+        if len(chain.nodes) >= _MIN_LENGTH and not _is_compiled(site, function):
             yield hit(
                 chain.nodes[-1],
                 f"{len(chain.nodes)} pointwise operations in a row ({_list_names(chain.names)}): "
                 "each is a kernel with its own pass over memory, fused they are one",
                 operations=list(chain.names),
             )
+
+
+def _is_compiled(site: RuleSite, function: FunctionNode) -> bool:
+    """Whether this file gives the function, or the target that it is of, to a compiler that
+    fuses."""
+    node = site.found.node
+    decorators = [*function.decorator_list, *node.decorator_list]
+    if any(_is_compiler(site, d.func if isinstance(d, ast.Call) else d) for d in decorators):
+        return True
+    named = {node.name, function.name}
+    return any(
+        isinstance(call, ast.Call)
+        and call.args
+        and _is_compiler(site, call.func)
+        and _first_name(call.args[0]) in named
+        for call in ast.walk(site.file.tree)
+    )
+
+
+def _is_compiler(site: RuleSite, function: ast.expr) -> bool:
+    return site.file.dotted(function) in _COMPILERS
+
+
+def _first_name(node: ast.expr) -> str | None:
+    """``f`` of ``f``, and of ``f(x).to(device)``, which constructs it."""
+    while isinstance(node, ast.Call | ast.Attribute):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _UnfusedChain]:
