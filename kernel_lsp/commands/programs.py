@@ -35,6 +35,8 @@ from kernel_lsp.records import Interval, Job, ProgramOffer
 SHOWN = 20
 MUCH = 0.3
 """Share of the step that no target holds, from which it is said how it can be one."""
+UNSURE = 10.0
+"""Times the middle of an interval is the upper bound of one that says nothing."""
 NO_TARGET = (
     "; what other methods than forward compute (a training_step, a loss) is no target: a module or "
     "a function of its own for it would be one"
@@ -338,8 +340,12 @@ def _ways(measured: MeasuredWays, tokens: float | None) -> Table:
 
 
 def _ratio(ratio: Interval) -> str:
-    """One round has no interval."""
-    return cards.spread(ratio) if math.isfinite(ratio.high) else f"{ratio.mid:.2f}x, measured once"
+    """One round has no interval, and that of two that differ says nothing (0.00 to 6216446497)."""
+    if not math.isfinite(ratio.high):
+        return f"{ratio.mid:.2f}x, measured once"
+    if ratio.high > UNSURE * ratio.mid:
+        return f"{ratio.mid:.2f}x, too few rounds to be sure"
+    return cards.spread(ratio)
 
 
 def _conclusion(
