@@ -22,12 +22,10 @@ _CLASS = re.compile(r"\^(\[(?:\\.|[^\\\]])*\])\{(\d+),(\d+)\}\$")
 
 
 def fit(value: Any, schema: Json, where: str, note: AddNote) -> Any:
-    """The value as the schema wants it, or MISSING when that is not clear; every fault is noted."""
+    """The value as the schema wants it, or MISSING when that is not clear; every fault is noted.
+    Of alternatives (anyOf) one is chosen before, by `branch_of`."""
     if "const" in schema or "enum" in schema:
         return _fit_choice(value, schema.get("enum", [schema.get("const")]), where, note)
-    if "anyOf" in schema:
-        branch = branch_of(value, schema, where, note)
-        return MISSING if branch is None else fit(value, branch, where, note)
     if schema["type"] == "object":
         return _fit_object(value, schema, where, note)
     if schema["type"] == "array":
@@ -35,12 +33,12 @@ def fit(value: Any, schema: Json, where: str, note: AddNote) -> Any:
     return _fit_text(value, schema, where, note)
 
 
-def branch_of(value: Any, schema: Json, where: str, note: AddNote) -> Json | None:
-    """The alternative that its constants name, one key after the other."""
+def branch_of(value: Any, branches: Sequence[Json], where: str, note: AddNote) -> Json | None:
+    """Of alternative schemas the one whose constants the value names, one key after the other; None
+    when that is not clear, which is noted."""
     if not isinstance(value, dict):
         note(where, f"is {short(value)}", "send an object")
         return None
-    branches = schema["anyOf"]
     constants = [key for key, of_key in branches[0]["properties"].items() if "const" in of_key]
     for key in constants:
         choices = list(dict.fromkeys(branch["properties"][key]["const"] for branch in branches))

@@ -67,7 +67,7 @@ def _complete_arguments(arguments: Any, schema: Json, note: Notes) -> tuple[Any,
     """apply_skill with the defaults of what it leaves out, and the schema of its skill and site."""
     branches = schema.get("anyOf", [schema])
     arguments = _with_only_site(repairs.unpack_json(arguments, dict, APPLY, note), branches, note)
-    branch = repairs.branch_of(arguments, {"anyOf": branches}, APPLY, note)
+    branch = repairs.branch_of(arguments, branches, APPLY, note)
     if branch is None:
         return arguments, None
     where, choices = f"{APPLY}.parameters", branch["properties"]["parameters"]["properties"]

@@ -129,6 +129,11 @@ def test_a_wrong_result_names_its_check_and_the_smallest_case() -> None:
             trial(2, False, candidate_error=2.0, tolerance=1.0, detail="worse"),
             trial(2, False, candidate_error=1.5, tolerance=1.0),
         ),
+        (trial(2, False, candidate_error=1.5, tolerance=1.0), trial(2, False, tolerance=1.0)),
+        (
+            trial(2, False, candidate_error=1.5, tolerance=1.0),
+            trial(2, False, candidate_error=9.0, detail="nothing is allowed"),
+        ),
     ],
 )
 def test_the_smallest_failing_trial_has_fewest_rows_then_fewest_variations(

@@ -83,6 +83,15 @@ def test_a_skill_that_does_harm_is_closed() -> None:
     assert not accepted and "harm" in reason and not uplift.is_open(tasks)
 
 
+def test_three_tasks_of_harm_end_a_validation_and_nothing_else_does() -> None:
+    harm = [on(name, 0.1, by) for name, by in (("a", 0.4), ("b", 0.5), ("c", 0.6))]
+    assert uplift.hopeless(harm)
+    assert not uplift.hopeless(harm[:2])
+    # The mean is -0.1, and its bound 0.237: above 0, and below 1.
+    open_still = [on(name, by, 0.4) for name, by in (("a", 0.1), ("b", 0.3), ("c", 0.5))]
+    assert not uplift.hopeless(open_still)
+
+
 def test_tasks_that_it_does_not_change_neither_help_nor_count() -> None:
     same = [on(f"s{n}", 0.4, 0.4, differs=False, samples=0) for n in range(5)]
     accepted, _, reason = uplift.verdict([*same, on("a", 0.5, 0.0), on("b", 0.5, 0.0)])

@@ -112,6 +112,7 @@ def stats(uses: int, wins: int, uplifts: list[float]) -> UsageStats:
     [
         (stats(8, 0, [-0.2] * 8), True),
         (stats(8, 0, [0.0] * 8), True),  # it changes nothing for the better
+        (stats(8, 2, [-0.2] * 4), True),  # in a quarter of the jobs, and just enough pairs
         (stats(7, 0, [-0.2] * 7), False),  # too few
         (stats(8, 3, [-0.2] * 5), False),  # it is the offer often enough
         (stats(8, 2, [-0.2] * 3), False),  # too few pairs
