@@ -12,6 +12,7 @@ engine. Never runs the target on real data."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -42,12 +43,13 @@ from kernel_lsp.rewrite import call_time, kinds
 from kernel_lsp.rewrite.capture.aliasing import require_same_sharing, separate_results
 from kernel_lsp.rewrite.capture.questions import decides_by_batch
 from kernel_lsp.rewrite.capture.tracing import capture
+from kernel_lsp.rewrite.capture.writes import require_order
 from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.edit import LINE_END, apply_edit
 from kernel_lsp.rewrite.generated import Match
-from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.graph import FreeLength, Graph
 from kernel_lsp.rewrite.kernels.session import KernelSession
 from kernel_lsp.rewrite.loops.unrolled import is_unrolled
 from kernel_lsp.rewrite.near_misses.collected import Declined, MatchObserver, explain_misses
@@ -81,13 +83,13 @@ class EngineSession:
         self.rewrites, self.notes = load_skills(skills, "graph")
         self.hardware = hardware or devices.describe(device)
         self.graph = self._captured()
-        self._other_batches: list[Graph] | None = None
+        self._other_batches: dict[bool, list[Graph]] = {}
         self._prefixes: dict[tuple[int, str], AppliedGraph] = {}
         self._seen = MatchObserver()
         """What skills declined while the captured graph was matched."""
 
-    def _captured(self, batch: int | None = None) -> Graph:
-        graph = capture(self.program, self.workload, self.device, batch=batch)
+    def _captured(self, batch: int | None = None, longer: FreeLength | None = None) -> Graph:
+        graph = capture(self.program, self.workload, self.device, batch=batch, longer=longer)
         graph.hardware = self.hardware
         return graph
 
@@ -240,6 +242,7 @@ class EngineSession:
         graph, proofs, summaries = self._applied(origin, steps)
         made = graph.copy()
         separate_results(made)
+        require_order(made)
         if self.program.part is not None:
             require_same_sharing(made)
         return made, list(proofs), list(summaries)
@@ -283,32 +286,48 @@ class EngineSession:
         return proved, match.summary
 
     def _emit(self, graph: Graph, steps: list[Step]) -> Emission:
-        """Dimension 0 stays free only if the same steps give the same source at other sizes."""
+        """Dimension 0 and the length of a cache stay free only if the same steps give the same
+        source at other sizes."""
         free = emit(graph, generic_batch=True)
-        for other in self._others():
-            try:
-                body = emit(self._replay(other, steps)[0], generic_batch=True).body
-            except KernelLspError:
-                return emit(graph, generic_batch=False)
-            if body != free.body:
-                return emit(graph, generic_batch=False)
-        return free if self._others() else emit(graph, generic_batch=False)
+        longer = self._longer
+        grows = longer is not None and self._body(longer, steps) == free.body
+        others = self._others(self.graph.origin.free_length if grows else None)
+        is_free = bool(others) and all(self._body(one, steps) == free.body for one in others)
+        return emit(graph, generic_batch=is_free, free_length=grows)
 
-    def _others(self) -> list[Graph]:
-        """The program captured with a batch of 1 and with one more than twice as large."""
+    def _body(self, other: Graph, steps: list[Step]) -> str | None:
+        """What the same steps give at another size; None where they cannot be made."""
+        try:
+            return emit(self._replay(other, steps)[0], generic_batch=True).body
+        except KernelLspError:
+            return None
+
+    @functools.cached_property
+    def _longer(self) -> Graph | None:
+        """The program captured with caches about twice as long; None where none grows."""
+        free = self.graph.origin.free_length
+        try:
+            return None if free is None else self._captured(longer=free)
+        except CaptureError:  # the program fixes the length: then so does the guard
+            return None
+
+    def _others(self, longer: FreeLength | None) -> list[Graph]:
+        """The program captured with a batch of 1 and with one more than twice as large, and with
+        ``longer`` caches where these may grow. None of them where it decides by the batch."""
+        if (longer is not None) not in self._other_batches:
+            self._other_batches[longer is not None] = self._made_others(longer)
+        return self._other_batches[longer is not None]
+
+    def _made_others(self, longer: FreeLength | None) -> list[Graph]:
         known = self.graph.origin.may_decide_by_batch
-        decides = decides_by_batch(self.program.source) if known is None else known
-        if self._other_batches is None and decides:
-            self._other_batches = []
-        if self._other_batches is None:
-            first = next((i.value.shape for i in self.graph.inputs if i.node is not None), ())
-            sizes = sorted({1, 2 * first[0] + 1} - {first[0]}) if first and first[0] > 1 else []
-            try:
-                made = [self._captured(size) for size in sizes]
-            except CaptureError:  # the program fixes its batch: then so does the guard
-                made = []
-            self._other_batches = made
-        return self._other_batches
+        if decides_by_batch(self.program.source) if known is None else known:
+            return []
+        first = next((i.value.shape for i in self.graph.inputs if i.node is not None), ())
+        sizes = sorted({1, 2 * first[0] + 1} - {first[0]}) if first and first[0] > 1 else []
+        try:
+            return [self._captured(size, longer) for size in sizes]
+        except CaptureError:  # the program fixes its batch: then so does the guard
+            return []
 
     def _sites_of(self, name: str, graph: Graph, seen: MatchObserver) -> Iterable[Site]:
         module = self.rewrites[name]

@@ -78,6 +78,43 @@ class ModuleCall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Replaced:
+    """A place in the arguments into which the target puts something else."""
+
+    source: str
+    """How the target's body spells it: ``cache.layers[0].keys``."""
+    spec: Any = None
+    """pytree spec of what is put there; its leaves are outputs. None: a constant."""
+    constant: Any = None
+    """A plain value, or a device, which is that of the inputs."""
+    is_append: bool = False
+    """It is put at the end of a list, which has no such place before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingSize:
+    """A size of one argument that follows the length of a cache."""
+
+    place: int
+    """Of the tensor among all tensors of the arguments."""
+    dim: int
+    more: int
+    """So much longer than the cache is: a mask counts what is added too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeLength:
+    """A length of the arguments by which the program decides nothing."""
+
+    length: int
+    """In the recorded call."""
+    lead: str
+    """The source of the input that says it: of which every call makes a longer one."""
+    sizes: dict[str, GrowingSize]
+    """By the source of an input."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CaptureOrigin:
     """Everything about the captured target that does not change while it is rewritten."""
 
@@ -96,6 +133,12 @@ class CaptureOrigin:
     """Of objects among the results, each with its name in the target's file."""
     opaque: tuple[str, ...] = ()
     """Paths of layers whose operations stand for a call that must be made as it is."""
+    replaced: tuple[Replaced, ...] = ()
+    """What it puts into its arguments; the leaves are outputs behind those that are returned."""
+    free_length: FreeLength | None = None
+    """What may differ in another call, if the rewrite bears it."""
+    is_recorded: bool = False
+    """It was opened with the arguments of a recorded call."""
     structure: tuple[str, ...] = ()
     """Conditions: the module has the layers that it was captured with (capture/structure.py)."""
     hides_gradients: bool = False
@@ -198,8 +241,15 @@ class Graph:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """Leaves of the return value, in pytree order: nodes or plain values."""
+        """Leaves of the return value, in pytree order: nodes or plain values. Behind them those of
+        what is put into arguments (`CaptureOrigin.replaced`)."""
         return tuple(self.output.args[0])
+
+    @property
+    def leaves_state(self) -> bool:
+        """Whether the target writes into its arguments or buffers, or replaces what they hold:
+        its caller sees more than what it returns."""
+        return bool(self.origin.replaced) or any(map(is_write, self.captured))
 
     def is_output(self, node: fx.Node) -> bool:
         """Whether the node's value is returned."""
@@ -402,6 +452,17 @@ class Graph:
 def launch(*args: Any) -> Any:
     """Stands as the target of every node of generated source; never runs inside the engine."""
     raise RewriteError("generated source runs in the worker only")
+
+
+def after_write(tensor: Any, write: Any) -> Any:
+    """``tensor`` itself: its content after the call ``write``. No operation, but the place where
+    what reads the new content begins."""
+    return tensor
+
+
+def is_write(node: fx.Node) -> bool:
+    """Whether the call writes into an argument or a buffer (capture/writes.py)."""
+    return "writes" in node.meta
 
 
 def is_op(node: Any, *ops: Any) -> bool:

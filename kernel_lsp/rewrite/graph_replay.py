@@ -163,6 +163,7 @@ def fits(graph: Graph) -> bool:
         and not graph.gradients
         and graph.origin.module is not None
         and not graph.origin.opaque  # a replay runs no hooks
+        and not graph.leaves_state  # it reads and writes at the addresses of the recorded call
         and bool(tensors)
     )
 

@@ -108,6 +108,7 @@ def _default(graph: Graph) -> Match:
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
     changing = [node.name for node in graph.nodes if has_effect(node) or is_random(node)]
+    changing += [one.source for one in graph.origin.replaced]
     found = [
         proof("nothing is changed or drawn", not changing, ", ".join(changing[:4]) or "no effects")
     ]

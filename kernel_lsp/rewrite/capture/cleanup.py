@@ -1,9 +1,9 @@
 """Bring a captured graph to the form skills expect: no in-place ops, no tracer artifacts.
 
 An in-place op on a fresh tensor nobody has a view of equals its ordinary twin; every later reader
-gets the new value; a fresh tensor that is filled slice by slice is a stack (filling.py). Anything
-else (inputs, views, buffers) is refused. The counter of batch norm (``num_batches_tracked.add_``)
-is the one in-place op that stays: it is an effect."""
+gets the new value; a fresh tensor that is filled slice by slice is a stack (filling.py). Writes
+into arguments and buffers stay as they are (writes.py). Anything else is refused. The counter of
+batch norm (``num_batches_tracked.add_``) stays too: it is an effect."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import fx
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.rewrite.capture.filling import settle, unfill
+from kernel_lsp.rewrite.capture.writes import keep_write
 from kernel_lsp.rewrite.graph import Graph, is_op
 
 aten = torch.ops.aten
@@ -23,9 +24,9 @@ TWINS = {aten.bernoulli_.float: aten.bernoulli.p}
 """In-place ops whose ordinary twin has another name: stochastic depth draws its mask so."""
 
 
-def clean(graph: Graph) -> None:
-    """Replaces changes in place by their ordinary twins, in place. Raises CaptureError on a change
-    that has no ordinary twin."""
+def clean(graph: Graph, *, may_write: bool) -> None:
+    """Replaces changes in place by their ordinary twins, in place. ``may_write``: those of
+    arguments and buffers stay. Raises CaptureError on a change that has no ordinary twin."""
     copies = unfill(graph)
     for node in graph.nodes:
         if is_op(node, aten._assert_tensor_metadata):
@@ -34,7 +35,8 @@ def clean(graph: Graph) -> None:
             node.replace_all_uses_with(node.args[0])
             graph.fx.erase_node(node)
         elif _is_mutable(node) and not _is_counter(graph, node):
-            _make_ordinary(graph, node)
+            if not (may_write and keep_write(graph, node)):
+                _make_ordinary(graph, node)
         elif node.target is operator.getitem and not node.users:
             graph.fx.erase_node(node)  # the tracer unpacks every result, used or not
     settle(graph, copies)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import re
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -84,6 +85,24 @@ class ObservedReads:
     """Attributes: what a guard compares, or UNKNOWN."""
     code: dict[str, CalledCode] = field(default_factory=dict)
     """Code of their own classes that was called."""
+    paths: set[str] = field(default_factory=set)
+    """Everything that was read, tensors too."""
+    watched: set[str] = field(default_factory=set)
+    """Objects whose reads are seen."""
+
+    def has_read(self, source: str) -> bool:
+        """Whether anything of the object at this source was read, or may have been."""
+        prefix = f"{source}."
+        return source not in self.watched or any(one.startswith(prefix) for one in self.paths)
+
+    def may_have_read(self, source: str) -> bool:
+        """Whether what lies at this source, on an object or in a container there, may have been
+        read."""
+        owner = max((o for o in self.watched if source.startswith(f"{o}.")), key=len, default=None)
+        if owner is None:
+            return True
+        name = re.split(r"[.\[]", source[len(owner) + 1 :], maxsplit=1)[0]
+        return f"{owner}.{name}" in self.paths
 
     def called_modules(self) -> Iterator[str]:
         """Paths of modules of the user's own classes whose forward ran."""
@@ -116,7 +135,7 @@ def observe_module(module: Any, observed: Observed, wrote: Callable[[str], None]
     their own that they call, the layers that they have, and how layers of torch are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
-    note = _ReadRecorder(observed.of_self, classes, wrote, observed.home).note
+    recorder = _ReadRecorder(observed.of_self, classes, wrote, observed.home)
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(
@@ -124,7 +143,7 @@ def observe_module(module: Any, observed: Observed, wrote: Callable[[str], None]
             )
         else:
             classes.append((part, type(part)))
-            part.__class__ = _recording(part, path, note, wrote, observed.structure)
+            part.__class__ = recorder.recording(part, path, observed.structure)
     try:
         yield
     finally:
@@ -140,14 +159,15 @@ def observed_objects(
 ) -> Iterator[None]:
     """The same for objects among the arguments, each with the source that names it."""
     classes: list[tuple[Any, type]] = []
-    note = _ReadRecorder(observed.of_objects, classes, wrote, observed.home).note
+    recorder = _ReadRecorder(observed.of_objects, classes, wrote, observed.home)
     for source, thing in things:
         kind = type(thing)
         if isinstance(thing, Enum):
             continue
         with contextlib.suppress(TypeError):  # a class of Python's own: it cannot change
-            thing.__class__ = _recording(thing, source, note, wrote)
+            thing.__class__ = recorder.recording(thing, source)
             classes.append((thing, kind))
+            observed.of_objects.watched.add(source)
     try:
         yield
     finally:
@@ -261,13 +281,29 @@ class _ReadRecorder:
         home: str | None,
     ) -> None:
         self._home = home
-        self.reads, self.code = reads.values, reads.code
+        self.reads, self.code, self.read = reads.values, reads.code, reads.paths
         self.classes, self.wrote = classes, wrote
         self._paths: dict[int, str] = {}
         """id of an opened object -> how it was reached first."""
+        self._recordings: set[type] = set()
+        self._written: set[str] = set()
+        """Paths that the call has set: what is read there from then on is the call's own."""
+
+    def recording(self, thing: Any, path: str, structure: Structure | None = None) -> type:
+        """A class for the object at this path, which reports to this recorder."""
+        made = _recording(thing, path, self.note, self._wrote, structure)
+        self._recordings.add(made)
+        return made
+
+    def _wrote(self, path: str) -> None:
+        self._written.add(path)
+        self.wrote(path)
 
     def note(self, path: str, value: Any, owner: Any, kind: type) -> None:
         """Keep what reading this path gave: the code behind it, if it runs code, and the value."""
+        self.read.add(path)
+        if path in self._written:
+            return
         name = path.split(".")[-1]
         own = called_code(name, value, owner, kind)
         if own is not None:
@@ -321,8 +357,10 @@ class _ReadRecorder:
                 self.reads.setdefault(path, SameObject(known))
             return True
         kind = type(value)
+        if kind in self._recordings:  # an argument, or the copy of one that torch.export makes
+            return True
         try:
-            value.__class__ = _recording(value, path, self.note, self.wrote)
+            value.__class__ = self.recording(value, path)
         except TypeError:  # a class of Python's own, or one that cannot be inherited from
             return False
         self.classes.append((value, kind))

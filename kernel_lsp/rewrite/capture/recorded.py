@@ -48,6 +48,12 @@ class Call:
     conditions: tuple[str, ...] = ()
     """What the guard asks about collected arguments: how many there are."""
 
+    @property
+    def sources(self) -> dict[int | str, str]:
+        """Position or name, as it is passed -> how the target's body names the argument."""
+        keys: list[int | str] = [*range(len(self.args)), *self.kwargs]
+        return {key: one.source for key, one in zip(keys, self.arguments, strict=True)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
@@ -233,8 +239,15 @@ def _around(value: Any, source: str, path: tuple[Any, ...]) -> tuple[tuple[str, 
     for key in path:
         if isinstance(value, (list, tuple, dict)):
             found.append((source, len(value)))
-        value, source = key.get(value), source + pytree.keystr((key,))
+        value, source = _at(value, key), source + pytree.keystr((key,))
     return tuple(found)
+
+
+def _at(value: Any, key: Any) -> Any:
+    """What lies there. On an object without asking it: what a call reads of it is watched."""
+    own = _own(value)
+    name = getattr(key, "name", None)
+    return own[name] if name in own else key.get(value)
 
 
 def objects_in(call: Call) -> list[tuple[str, Any]]:

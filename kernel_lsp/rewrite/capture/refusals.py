@@ -97,49 +97,6 @@ def of_values(entry: str, bound: dict[str, Any], devices: dict[int, str]) -> Non
         )
 
 
-@contextlib.contextmanager
-def changed_arguments(module: torch.nn.Module) -> Iterator[list[str]]:
-    """The list receives the arguments whose lists, dicts or objects are others after a call of the
-    module than before it: a cache that grows. Tensors that are written to are found in the
-    graph."""
-    found: list[str] = []
-    before: list[dict[str, Any]] = []
-
-    def look(_module: Any, args: Any, kwargs: Any) -> None:
-        before.append({name: _contents(value, set()) for name, value in _all_named(args, kwargs)})
-
-    def compare(_module: Any, args: Any, kwargs: Any, _result: Any) -> None:
-        known = before.pop()
-        now = {name: _contents(value, set()) for name, value in _all_named(args, kwargs)}
-        found.extend(name for name, contents in now.items() if known.get(name) != contents)
-
-    first = module.register_forward_pre_hook(look, with_kwargs=True)
-    second = module.register_forward_hook(compare, with_kwargs=True)
-    try:
-        yield found
-    finally:
-        first.remove()
-        second.remove()
-
-
-def _all_named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [*((f"number {number}", value) for number, value in enumerate(args)), *kwargs.items()]
-
-
-def _contents(value: Any, around: set[int]) -> Any:
-    """What an argument is made of, down to its tensors and plain values; comparable."""
-    if id(value) in around or isinstance(value, (torch.Tensor, torch.nn.Module, type)):
-        return id(value)
-    inner = around | {id(value)}
-    if isinstance(value, (list, tuple)):
-        return [_contents(item, inner) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _contents(item, inner) for key, item in value.items()}
-    if own := getattr(value, "__dict__", None):
-        return {name: _contents(item, inner) for name, item in own.items()}
-    return value if isinstance(value, (bool, int, float, str, bytes, type(None))) else id(value)
-
-
 def one_device(entry: str, devices: Iterable[str]) -> None:
     """A model that is spread over several GPUs."""
     found = sorted(set(devices))
@@ -238,10 +195,15 @@ def _require_plain_containers(entry: str, spec: Any, known: Collection[type]) ->
         raise CaptureError(
             f"{entry} returns a {_class_of(spec)}", "return a tensor, tuple, list or dict of them"
         )
-    for child in (
-        spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs
-    ):
+    for child in children_of(spec):
         _require_plain_containers(entry, child, known)
+
+
+def children_of(spec: Any) -> list[Any]:
+    """The specs below one of torch's pytrees: 2.9 has made a method of the list."""
+    return list(
+        spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs
+    )
 
 
 def _class_of(spec: Any) -> str:
@@ -272,6 +234,8 @@ class Effects:
         self.entry, self.namespace, self.module = entry, namespace, module
         self.of_libraries = of_libraries
         self.seen: list[str] = []
+        self.set_in_arguments: list[str] = []
+        """Sources of attributes of objects among the arguments that were set."""
         self.derivatives: list[str] = []
         """Classes of autograd functions that ran."""
 
@@ -305,14 +269,23 @@ class Effects:
 
     def set(self, path: str) -> None:
         """The person's forward has set an attribute."""
-        filename = sys._getframe(2).f_code.co_filename
+        filename = sys._getframe(3).f_code.co_filename
         if filename.startswith("<kernel-lsp") or (self.of_libraries and is_program(filename)):
             self.seen.append(f"sets self.{path}")
 
     def set_of(self, source: str) -> None:
-        """An attribute of an argument was set."""
-        if is_program(sys._getframe(2).f_code.co_filename):
-            self.seen.append(f"sets {source}")
+        """An attribute of an argument was set: what an argument holds after the call is compared
+        (writes.py); what is set elsewhere is refused by `require_known`."""
+        if is_program(sys._getframe(3).f_code.co_filename):
+            self.set_in_arguments.append(source)
+
+    def require_known(self, known: Collection[str]) -> None:
+        """Raises CaptureError for an attribute that was set on something that no argument holds.
+        ``known``: sources of what they hold."""
+        for source in self.set_in_arguments:
+            if source not in known:
+                self.seen.append(f"sets {source}")
+        self.refuse()
 
     def refuse(self) -> None:
         """Raises CaptureError when there was anything."""

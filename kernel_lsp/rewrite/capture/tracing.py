@@ -8,8 +8,9 @@ program with a home is opened there, with the object and the arguments of a reco
 fake CPU: ``device`` is a label, because fake CUDA tensors need a CUDA build. Works with torch 2.6
 to 2.13. observing.py sees what its forward reads.
 
-Refused, with cause and remedy: data-dependent control flow, in-place changes of inputs or views,
-Python that needs real values, questions about gradients or tracing, and objects on ``self`` whose
+What a target writes into its arguments and buffers is part of its graph (writes.py). Refused, with
+cause and remedy: data-dependent control flow, in-place changes of views, Python that needs real
+values, questions about gradients or tracing, and objects on ``self`` whose
 content a guard could not compare. In-place ops on fresh tensors become ordinary ops."""
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
@@ -38,6 +40,7 @@ from kernel_lsp.rewrite.capture.canonical import unify
 from kernel_lsp.rewrite.capture.cleanup import clean
 from kernel_lsp.rewrite.capture.fakes import describe_operations
 from kernel_lsp.rewrite.capture.functions import FUNCTIONS, held_function
+from kernel_lsp.rewrite.capture.growth import decides_by_length, growth_of, with_length
 from kernel_lsp.rewrite.capture.inherited import with_forward
 from kernel_lsp.rewrite.capture.live import Live, fake_tensors, values_at
 from kernel_lsp.rewrite.capture.loading import (
@@ -77,7 +80,19 @@ from kernel_lsp.rewrite.capture.recorded import (
 )
 from kernel_lsp.rewrite.capture.results import known_classes, require_plain
 from kernel_lsp.rewrite.capture.structure import Structure
-from kernel_lsp.rewrite.graph import CaptureOrigin, Graph, Input, is_op
+from kernel_lsp.rewrite.capture.writes import (
+    require_apart,
+    require_no_gradients,
+    watched_arguments,
+)
+from kernel_lsp.rewrite.graph import (
+    CaptureOrigin,
+    FreeLength,
+    Graph,
+    Input,
+    Replaced,
+    is_op,
+)
 from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.snapshots import sources
 from kernel_lsp.snapshots.opening import OpenedCall
@@ -85,9 +100,13 @@ from kernel_lsp.snapshots.opening import OpenedCall
 aten = torch.ops.aten
 
 
-def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
+def capture(
+    program: Program, workload: Workload, device: str, batch: int | None = None,
+    longer: FreeLength | None = None,
+) -> Graph:  # fmt: skip
     """The target's graph for one workload. ``batch`` replaces the size of dimension 0 of the first
-    tensor input, and of every input that shares it (to see whether a rewrite depends on it).
+    tensor input, and of every input that shares it (to see whether a rewrite depends on it);
+    ``longer`` makes what grows about twice as long.
 
     Raises CaptureError with cause and remedy.
     """
@@ -97,7 +116,7 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
         return _capture_slice(program, workload, device, batch)
     if program.part is None and program.kind is TargetKind.MODULE:
         refusals.of_decorators(program.source, program.entry)
-    wanted = _wanted(program, workload.setting, device, batch)
+    wanted = replace(_wanted(program, workload.setting, device, batch), longer=longer)
     if wanted.live is not None:
         sources.unload(program.home.path)
     return _capture_recorded(wanted, program.home, device)
@@ -146,6 +165,7 @@ def _capture_slice(program: Program, workload: Workload, device: str, batch: int
             graph = _export(program, callee, module, call, device, effects)
         _spell_out_casts(graph, autocast)
         graph.gradients = _records_gradients(module, call, workload)
+        require_no_gradients(graph)
         hidden = bool(effects.derivatives) or hides_gradients(program.source, program.entry)
         graph.origin = replace(graph.origin, hides_gradients=hidden)
         refusals.one_device(program.entry, on_cpu.named)
@@ -165,6 +185,8 @@ class _Wanted:
     """What the part is called with; None: the call is the recorded one."""
     outputs: tuple[str, ...] = ()
     """The locals that the part hands on."""
+    longer: FreeLength | None = None
+    """What is to be about twice as long as it was recorded."""
 
 
 def _wanted(program: Program, setting: TorchSetting, device: str, batch: int | None) -> _Wanted:
@@ -214,10 +236,12 @@ def _capture_recorded(wanted: _Wanted, home: Home, device: str) -> Graph:
             graph = _export(program, callee, module, call, device, effects, wanted.outputs)
         _spell_out_casts(graph, autocast)
         answers.refuse(program.entry)
+    require_apart(graph, opened, tensors)
     _require_recorded(graph, call, answers)
     trained = [*tensors, *(module.parameters() if module is not None else ())]
     has_trained = any(tensor.requires_grad for tensor in trained)
     graph.gradients = wanted.setting.gradients is not False and has_trained
+    require_no_gradients(graph)
     graph.autocast = wanted.setting.autocast
     functions = list(definitions_of(answers.codes.values()))
     graph.origin = replace(
@@ -225,9 +249,28 @@ def _capture_recorded(wanted: _Wanted, home: Home, device: str) -> Graph:
         hides_gradients=bool(effects.derivatives) or changes_gradients(functions, program.entry),
         may_decide_by_batch=by_batch(functions),
         method=wanted.method,
+        free_length=_free_length(wanted, home, device, growth_of(graph, tensors)),
     )
     refusals.one_device(program.entry, answers.named)
     return graph
+
+
+def _free_length(
+    wanted: _Wanted, home: Home, device: str, found: FreeLength | None
+) -> FreeLength | None:
+    """What grows, if the program does not decide by it."""
+    if found is None or wanted.longer is not None or wanted.batch is not None:
+        return None
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(duck_shape=False))
+    autocast = Autocast.around(wanted.setting, device)
+    opened, _ = open_recorded(home, wanted.program.source, mode)
+
+    def call(length: Any) -> None:
+        with mode, Answers(device, wanted.setting, autocast), autocast, torch.no_grad():
+            args, kwargs = opened.bind(with_length(opened.tensors, found, length))
+            opened.target(*args, **kwargs)
+
+    return None if decides_by_length(call, found.length, mode) else found
 
 
 def _take_for_forward(module: torch.nn.Module, method: str) -> None:
@@ -244,7 +287,10 @@ def _bind_recorded(
     function = target.forward if isinstance(target, torch.nn.Module) else target
     if wanted.live is None:
         with mode:
-            tensors = _with_batch(list(opened.tensors), wanted.batch)
+            tensors = list(opened.tensors)
+            if wanted.longer is not None:
+                tensors = with_length(tensors, wanted.longer, 2 * wanted.longer.length + 1)
+            tensors = _with_batch(tensors, wanted.batch)
         return named_call(function, *opened.bind(tensors)), tensors
     flat, structure = pytree.tree_flatten(fake_tensors(wanted.live, mode))
     with mode:
@@ -258,6 +304,10 @@ def _require_recorded(graph: Graph, call: Call, answers: Answers) -> None:
     by."""
     for condition in call.conditions:
         graph.require(condition, "the call that was recorded")
+    known: dict[int, str] = {}
+    for item in graph.inputs:
+        if item.node is not None and known.setdefault(id(item.value), item.source) != item.source:
+            graph.require(f"{item.source} is {known[id(item.value)]}", "one tensor in two places")
     for condition, reason in answers.requirements.items():
         graph.require(condition, reason)
 
@@ -292,28 +342,38 @@ def _export(
         watching.enter_context(effects.watched())
         take_apart((call.args, call.kwargs))
         leaves = leaves_of(call)
-        changes = watching.enter_context(refusals.changed_arguments(callee))
         watching.enter_context(
             _knowing_results(program.entry, callee, names, observed.classes, outputs)
         )
+        places = watching.enter_context(watched_arguments(callee, program.entry, call.sources))
         exported = _exported(program.entry, callee, call, effects)
-    effects.refuse()
-    if changes:
-        raise CaptureError(
-            f"{program.entry} changes its argument {changes[0]} in place, which a graph cannot say",
-            "return the new value, or make the parts around it targets",
-        )
+    effects.require_known(places.known)
+    asked = {leaf.source for leaf in leaves if not isinstance(leaf.value, torch.Tensor)}
+    places.require_no_counters(asked | observed.of_objects.values.keys())
+    if program.part is not None:
+        places.require_none()
     called = {path for path, _ in observed.called}
     opaque.require_unread(called | set(observed.of_self.called_modules()))
-    graph = _graph(program, module, exported, leaves, device, observed)
+    graph = _graph(program, module, exported, leaves, device, observed, tuple(places.found))
     _keep_opaque_layers(graph, opaque, observed, names)
-    for source, thing in things:
-        graph.require(
-            _same_argument(program.entry, source, thing, observed.home),
-            "the call that was recorded",
-        )
+    _require_read(graph, things, observed)
     _require_observed(graph, observed, names)
     return graph
+
+
+def _require_read(graph: Graph, things: list[tuple[str, Any]], observed: Observed) -> None:
+    """The guard asks for the kinds of objects among the arguments, and for what they hold; not for
+    those that the call never looks at: the other layers of a cache."""
+    read = observed.of_objects
+    graph.inputs = tuple(
+        item
+        for item in graph.inputs
+        if (item.node is not None and item.node.users) or read.may_have_read(item.source)
+    )
+    for source, thing in things:
+        if callable(thing) or read.has_read(source):
+            condition = _same_argument(graph.origin.entry, source, thing, observed.home)
+            graph.require(condition, "the call that was recorded")
 
 
 def _exported(entry: str, callee: Any, call: Call, effects: refusals.Effects) -> Any:
@@ -415,6 +475,7 @@ def _graph(
     leaves: list[Leaf],
     device: str,
     observed: Observed,
+    replaced: tuple[Replaced, ...],
 ) -> Graph:
     reads, classes = observed.of_self.values, observed.classes
     signature, fxgraph = exported.graph_signature, exported.graph
@@ -426,6 +487,16 @@ def _graph(
     if (odd := next((path for path, value in reads.items() if value is UNKNOWN), None)) is not None:
         raise _unreadable(program.entry, f"self.{odd}")
     inputs = _inputs(leaves, user)
+    origin = CaptureOrigin(
+        program=program.source,
+        entry=program.entry,
+        module=module,
+        path=_path_of(program),
+        classes=tuple(classes.items()),
+        replaced=replaced,
+        is_recorded=program.home is not None,
+    )
+    spec = exported.call_spec.out_spec
     graph = Graph(
         fxgraph,
         inputs=inputs,
@@ -433,26 +504,16 @@ def _graph(
         constants=constants,
         training=bool(module.training) if module is not None else False,
         device=device,
-        origin=CaptureOrigin(
-            program=program.source,
-            entry=program.entry,
-            module=module,
-            path=_path_of(program),
-            classes=tuple(classes.items()),
-        ),
-        output_spec=exported.call_spec.out_spec,
+        origin=origin,
+        output_spec=refusals.children_of(spec)[0] if replaced else spec,
     )
     refusals.of_graph(program.entry, graph)
-    clean(graph)
+    clean(graph, may_write=program.part is None)
     unify(graph)
-    graph.origin = CaptureOrigin(
-        program=program.source,
-        entry=program.entry,
-        module=module,
-        path=_path_of(program),
+    graph.origin = replace(
+        origin,
         calls=module_calls(graph, module, observed.called),
         reads=tuple(sorted(reads.items())),
-        classes=tuple(classes.items()),
         nodes={n.name: (n.target, *shape_of_call(n)) for n in graph.nodes},
         pristine=graph.copy(),
     )

@@ -28,6 +28,8 @@ METHODS = frozenset([
     "contiguous",
     "flatten", "unflatten", "t", "clone", "detach", "expand_as", "view_as", "type_as", "repeat",
     "float", "half", "double", "bfloat16", "to", "narrow", "masked_fill",
+    "copy_", "index_copy_", "index_add_", "index_fill_", "scatter_", "masked_fill_", "fill_",
+    "zero_", "mul_", "sub_", "div_",
 ])  # fmt: skip
 FUNCTIONAL = frozenset([
     "linear", "bilinear", "conv1d", "conv2d", "conv3d", "relu", "relu6", "gelu", "silu", "mish",

@@ -36,14 +36,15 @@ class Emission:
     """The statements of the fast path and what they call: equal bodies mean equal computations."""
 
 
-def emit(graph: Graph, generic_batch: bool) -> Emission:
-    """The rewritten target's source with all that it needs. Raises RewriteError when the target's
+def emit(graph: Graph, generic_batch: bool, *, free_length: bool = False) -> Emission:
+    """The rewritten target's source with all that it needs. ``free_length``: what grows from call
+    to call may have another length (`CaptureOrigin.free_length`). Raises RewriteError when the target's
     source has a form that cannot be kept."""
     place = TargetPlace(graph)
     writer = StatementWriter(graph, place)
     body = writer.statements()
     replaced = [node for node in writer.captured if node.name not in writer.untouched]
-    checks = guard.conditions(graph, generic_batch, replaced)
+    checks = guard.conditions(graph, generic_batch, replaced, free_length=free_length)
     of_layers = repeated.LayerChecks(graph.origin.entry, place.program, _paths(graph))
     if graph.wrapper is None:
         guarded, steps = _looked_up_once(of_layers.move_out(checks), body, graph, place)

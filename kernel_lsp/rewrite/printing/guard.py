@@ -21,7 +21,7 @@ from kernel_lsp.rewrite.capture import read_conditions
 from kernel_lsp.rewrite.capture.observing import (
     module_path,
 )
-from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, is_op
+from kernel_lsp.rewrite.graph import DROPOUTS, FreeLength, Graph, argument, drops, is_op
 from kernel_lsp.rewrite.printing import repeated
 
 aten = torch.ops.aten
@@ -47,10 +47,12 @@ HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "t
                    "delta", "margin", "label_smoothing")  # fmt: skip
 
 
-def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> list[str]:
+def conditions(
+    graph: Graph, generic_batch: bool, replaced: list[fx.Node], *, free_length: bool = False
+) -> list[str]:
     """Python expressions, each true when the fast path is right; ``replaced`` are captured nodes
     that the new forward does not print as the person wrote them."""
-    found = [*_containers(graph), *_inputs(graph, generic_batch)]
+    found = [*_containers(graph), *_inputs(graph, generic_batch, free_length)]
     found += [*_autocast(graph), *graph.origin.structure, *_attributes(graph)]
     found += [*_layers(graph, replaced), *_modes(replaced), *_hyperparameters(graph, replaced)]
     found += _weights(graph, replaced)
@@ -82,8 +84,9 @@ def _autocast(graph: Graph) -> list[str]:
     return [enabled, f'torch.get_autocast_dtype("{graph.device}") == torch.{graph.autocast}']
 
 
-def _inputs(graph: Graph, generic_batch: bool) -> list[str]:
+def _inputs(graph: Graph, generic_batch: bool, free_length: bool) -> list[str]:
     found, lead = [], None
+    growing = graph.origin.free_length if free_length else None
     for item in graph.inputs:
         if item.node is None:
             found.append(read_conditions.equals(item.source, item.value))
@@ -97,7 +100,9 @@ def _inputs(graph: Graph, generic_batch: bool) -> list[str]:
             else f'{item.source}.device.type == "cpu"'
         )
         found += [device, f"{item.source}.dtype == {item.value.dtype}"]
-        if not generic_batch or not shape:
+        if growing is not None and item.source in growing.sizes:
+            found += _growing(item.source, shape, growing, lead if generic_batch else None)
+        elif not generic_batch or not shape:
             found.append(f"{item.source}.shape == {_size(shape)}")
         elif lead is None:
             lead = item.source, shape[0]
@@ -112,6 +117,21 @@ def _inputs(graph: Graph, generic_batch: bool) -> list[str]:
         else:
             found.append(f"{item.source}.shape == {_size(shape)}")
     return found
+
+
+def _growing(
+    source: str, shape: tuple[int, ...], growing: FreeLength, lead: tuple[str, int] | None
+) -> list[str]:
+    """The sizes of an input that follows the length of a cache. ``lead``: the input whose
+    dimension 0 is free, and how long it was."""
+    first = growing.sizes[growing.lead]
+    length, size = f"{growing.lead}.shape[{first.dim}]", growing.sizes[source]
+    sizes = list(map(str, shape))
+    if lead is not None and shape[0] == lead[1]:
+        sizes[0] = f"{lead[0]}.shape[0]"
+    sizes[size.dim] = f"{length} + {size.more}" if size.more else length
+    least = [f"{length} > 1"] if source == growing.lead else []
+    return [f"{source}.shape == ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})", *least]
 
 
 def _size(shape: tuple[int, ...]) -> str:

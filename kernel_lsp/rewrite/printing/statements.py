@@ -24,7 +24,14 @@ from kernel_lsp.rewrite.capture.functions import PLAIN
 from kernel_lsp.rewrite.capture.observing import module_path
 from kernel_lsp.rewrite.capture.results import fields_of
 from kernel_lsp.rewrite.capture.tracing import shape_of_call
-from kernel_lsp.rewrite.graph import Graph, ModuleCall, has_effect, is_random
+from kernel_lsp.rewrite.graph import (
+    Graph,
+    ModuleCall,
+    after_write,
+    has_effect,
+    is_random,
+    is_write,
+)
 from kernel_lsp.rewrite.naming import Statements
 from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.rewrite.printing.calls import ATOM, Printer
@@ -58,6 +65,7 @@ class StatementWriter:
         self.untouched: set[str] = set()
         """Captured nodes that are printed exactly as the person's code would run them."""
         self.calls = self._module_calls()
+        self._epochs = _epochs(graph)
         self._require_opaque_calls()
         for item in graph.inputs:
             if item.node is not None:
@@ -68,9 +76,10 @@ class StatementWriter:
         """The lines of the function's body, the return last."""
         lines: list[str] = []
         for node in self.nodes:
-            lines += self._statement(node)
+            if node.target is not after_write:
+                lines += self._statement(node)
         result = self._return()
-        return [*lines, *self.return_notes, result]
+        return [*lines, *self.return_notes, *result]
 
     def _statement(self, node: fx.Node) -> list[str]:
         call = self.calls.get(node.name)
@@ -90,7 +99,7 @@ class StatementWriter:
             self.pending[node] = text, level
             self.read_by[node] = {n for a in node.all_input_nodes for n in self.read_by.get(a, {a})}
             return []
-        return [*notes, f"{self._name(node)} = {text}" if node.users else text]
+        return [*notes, f"{self._name(node)} = {text}" if _is_read(node) else text]
 
     def _operation(self, node: fx.Node) -> tuple[str, int]:
         self._mark_layer(node)
@@ -111,6 +120,8 @@ class StatementWriter:
         """The source of a value, in parentheses when it binds less tightly than ``level``."""
         if node in self.graph.state:
             return read_conditions.self_path(self.graph.state[node])
+        if node.target is after_write or (is_write(node) and node not in self.names):
+            return self._operand(node.args[0], level)
         if node in self.graph.constants:
             return self._constant(self.graph.constants[node])
         if node in self.pending:
@@ -130,6 +141,8 @@ class StatementWriter:
         users = list(node.users)
         if len(users) != 1 or has_effect(node) or is_random(node):
             return False
+        if self._epochs and self._epochs[node] != self._epochs[users[0]]:
+            return False  # what stands between them writes into a tensor that it may read
         if isinstance(self.graph.val(node), (tuple, list)):
             return True
         limit = LINE_LENGTH - 16 if users[0].op == "output" else INLINE_LENGTH
@@ -168,16 +181,52 @@ class StatementWriter:
         stores = (n for n in ast.walk(self.place.function) if isinstance(n, ast.Name))
         return {n.id for n in stores if isinstance(n.ctx, ast.Store)}
 
-    def _return(self) -> str:
+    def _return(self) -> list[str]:
+        """The lines that end the function: what is put into arguments is put there last."""
         leaves = [
             self._operand(value, 0)
             if isinstance(value, fx.Node)
             else read_conditions.literal(value)
             for value in self.graph.outputs
         ]
-        return (
-            f"return {_structure(leaves, self.graph.output_spec, dict(self.graph.origin.classes))}"
-        )
+        origin = self.graph.origin
+        if not origin.replaced:
+            result = _structure(leaves, self.graph.output_spec, dict(origin.classes))
+            return [f"return {result}"]
+        count = self.graph.output_spec.num_leaves
+        result = _structure(leaves[:count], self.graph.output_spec, dict(origin.classes))
+        if result.isidentifier():
+            return [*self._put(leaves[count:]), f"return {result}"]
+        name = self._unused("result")
+        return [f"{name} = {result}", *self._put(leaves[count:]), f"return {name}"]
+
+    def _put(self, leaves: list[str]) -> list[str]:
+        """Statements that put values into arguments: each is evaluated before the first is put
+        there."""
+        first, later = list[str](), list[str]()
+        places = {one.source for one in self.graph.origin.replaced}
+        for one in self.graph.origin.replaced:
+            if one.spec is None:
+                text = self.printer.value(one.constant, None)
+            else:
+                own, leaves = leaves[: one.spec.num_leaves], leaves[one.spec.num_leaves :]
+                text = _container(pytree.tree_unflatten(list(map(_Source, own)), one.spec), {})
+            if any(place in text for place in places):
+                name = self._unused("kept")
+                first.append(f"{name} = {text}")
+                text = name
+            holder, _, _ = one.source.rpartition("[")
+            later.append(f"{holder}.append({text})" if one.is_append else f"{one.source} = {text}")
+        return [*first, *later]
+
+    def _unused(self, wish: str) -> str:
+        """A local name of its own."""
+        name, number = wish, 1
+        while name in self.holders or name in self.place.taken:
+            number += 1
+            name = f"{wish}_{number}"
+        self.place.taken.add(name)
+        return name
 
     def _mark_layer(self, node: fx.Node) -> None:
         path = module_path(node)
@@ -213,6 +262,23 @@ class StatementWriter:
             return _same(node, self.graph, but=call.argument)
         is_private = inside.issuperset(node.users) and node.name not in self.graph.notes
         return is_private and _same(node, self.graph, but=call.argument)
+
+
+def _is_read(node: fx.Node) -> bool:
+    """Whether a name for the value is needed: not for what was written into a tensor."""
+    return any(user.target is not after_write for user in node.users)
+
+
+def _epochs(graph: Graph) -> dict[fx.Node, int]:
+    """Node -> how many writes come before it, where there are any. What is put into arguments is
+    a write behind everything else."""
+    if not graph.leaves_state:
+        return {}
+    found, count = {}, 0
+    for node in graph.fx.nodes:
+        found[node] = count + (node.op == "output" and bool(graph.origin.replaced))
+        count += is_write(node)
+    return found
 
 
 def _same(node: fx.Node, graph: Graph, but: str | None = None) -> bool:
