@@ -125,7 +125,7 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
         """Rewrites are put in for calls of exactly this shape (short_form.py): other batches,
         a third of the time, need not be tried."""
 
-        def _others(self) -> list[Any]:
+        def _others(self, longer: Any) -> list[Any]:
             return []
 
     session = OneShape(program, WORKLOAD, "cuda", list(engine_skills()))
