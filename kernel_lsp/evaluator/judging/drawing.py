@@ -17,8 +17,11 @@ from kernel_lsp.evaluator.tensors import as_stored, map_tensors, tensor_leaves, 
 def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> TrialInputs:
     """Inputs and parameters of one trial; the same seed and descriptor give the same trial
     everywhere."""
-    if descriptor.get("edit"):
-        return _edit_trial(reference, seed, descriptor)
+    made = _edit_trial if descriptor.get("edit") else _draw_trial
+    return {**made(reference, seed, descriptor), "descriptor": descriptor}
+
+
+def _draw_trial(reference: Reference, seed: int, descriptor: dict[str, Any]) -> TrialInputs:
     seed = (seed * 1_000_003 + descriptor["number"] * 7919 + 17) % 2**48
     family, layout, batch = descriptor["family"], descriptor["layout"], descriptor["batch"]
     generator = reference.generator(seed ^ 0x5EED)

@@ -3,13 +3,16 @@
 Let o be the oracle, r the reference, c the candidate, eps the spacing of the output's dtype at 1.
 
     error(x)  = RMS(x - o) / RMS(o)          over the elements that are finite in o and r
-    noise     = max(error(r), error of the oracle when every input is moved by at most half an eps)
+    noise     = max(error(r), error of the oracle when every input is moved by at most half an eps,
+                    error of the reference on inputs that are as good)
     rule      = error(c) <= 2 * noise + floor * eps      (and the same for the largest deviation,
                                                           with 8 * noise and 64 * eps)
 
 The factor 2 is the contract: no less accurate than eager by more than that. The moved oracle is
 there because one run of the reference can be right by luck (a scalar that cancels); it measures
-what the *problem* does to rounding, so an honest reassociation passes. The floor (16 eps = 1.9e-6
+what the *problem* does to rounding, so an honest reassociation passes. Where one run says too little,
+because a sum cancels by chance, more of both is measured, and the floor is a share of what the
+result usually is (spread.py). The floor (16 eps = 1.9e-6
 in float32, 1 eps in half types whose own output rounding is already in error(r)) lets through
 reorderings of sums that happen to be exact in the reference. A gradient may be zero in exact
 arithmetic (that of a bias before a batch norm): o is then what float64's rounding left of terms
@@ -35,6 +38,8 @@ in inputs.py move which elements those are).
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,9 +69,16 @@ SOME = 1023
 0.4 s."""
 NO_DIGIT = 0.5
 """Relative difference of two float64 oracles above which neither says more than its rounding."""
+LOST = 1 / 16
+"""Relative error of a row of the reference that no rounding makes: something overflowed on its way
+to finite values. 1 in a layer norm of largest values, 0.004 for a rounding of bfloat16."""
+FEW, SIGMAS = 4, 4.0
+"""Draws from which a spread can be told; how many of its deviations are no luck."""
+CANCELLED = 2.0
+"""How many times larger than this a result usually is, where it is small by chance."""
 NEAR_OVERFLOW = 64
-"""Of the largest value: a result above this share of it may overflow in another order of its
-terms."""
+"""Of the largest value: a result, or terms of one, above this share of it may overflow in another
+order of the terms."""
 LOWER = {torch.float64: torch.float32, torch.float16: torch.bfloat16}
 
 
@@ -92,12 +104,19 @@ class Comparison:
     deviates."""
 
 
-def errors_of(values: torch.Tensor, oracle: torch.Tensor) -> tuple[float, float]:
-    """(relative error, largest deviation) of one result over the oracle's RMS, where both are
-    finite."""
-    v, o = real(values).double(), real(oracle).double()
-    keep = torch.isfinite(v) & torch.isfinite(o)
-    return deviations(v[keep], o[keep], rms(o[keep]))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usual:
+    """What most drawings of a trial stay below, as numbers and not as shares; 0: not known."""
+
+    size: float = 0.0
+    """Root mean square of the result."""
+    error: float = 0.0
+    """Of the reference's error."""
+    largest: float = 0.0
+    """Of its deviations."""
+
+
+UNKNOWN = Usual()
 
 
 def compare(
@@ -107,17 +126,21 @@ def compare(
     moved: tuple[torch.Tensor, ...] = (),
     precision: str = "faithful",
     constants: float = 1.0,
-    known: Sequence[tuple[float, float]] = (),
+    further: tuple[torch.Tensor, ...] = (),
+    errors: tuple[torch.Tensor, ...] = (),
+    usual: Usual = UNKNOWN,
     edge: str = "",
     again: torch.Tensor | None = None,
     uncertain: torch.Tensor | None = None,
+    terms: torch.Tensor | None = None,
 ) -> Comparison:
     """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is
     none (the reference then stands in for it and four floors are allowed). ``constants``: all of
-    the rule's constants times this (2 for gradients). ``known``: `errors_of` the reference on
-    other inputs. ``edge``: the family, where inputs hold values at the edges. ``again``: the oracle
-    of inputs that were moved by float64's eps. ``uncertain``: where NaN may stand for a number
-    (split_products.py)."""
+    the rule's constants times this (2 for gradients). ``moved``, ``further``, ``errors``,
+    ``usual``: see spread.py.
+    ``edge``: the family, where inputs hold values at the edges. ``again``: the oracle of inputs
+    that were moved by float64's eps. ``uncertain``: where NaN may stand for a number
+    (split_products.py). ``terms``: how large the terms of each element are (spread.py)."""
     if not (reference.dtype.is_floating_point or reference.dtype.is_complex):
         return compare_exact(candidate, reference, oracle)
     dtype = candidate.dtype
@@ -127,20 +150,23 @@ def compare(
         reference=reference,
         oracle=_truth(reference, oracle),
         moved=tuple(real(m).double() for m in moved),
+        further=tuple(real(one).double() for one in further),
+        errors=tuple(real(one).double() for one in errors),
         again=() if again is None else (real(again).double(),),
     )
     selected = shaped = versions
     if not versions.are_finite:  # selecting costs more than the rest of the comparison
-        misplaced = _compare_not_finite(versions, edge, uncertain)
+        misplaced = _compare_not_finite(versions, edge, uncertain, terms)
         if misplaced is not None:
             return misplaced
         selected, shaped = _finite_parts(versions)
     eps = torch.finfo(dtype).eps * (4.0 if oracle is None else 1.0)
     added = class_floor(precision, dtype)
     floors = FLOORS.get(dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
-    found = _verdict(selected, floors, constants, known)
+    found = _verdict(selected, floors, constants, usual)
     if found.passed and is_narrow(dtype) and not added:
-        detail = _narrow_problem(shaped, eps, constants)
+        small = usual.size > CANCELLED * rms(selected.oracle)
+        detail = _narrow_problem(shaped, eps, constants, small)
         found = replace(found, passed=not detail, detail=detail)
     return replace(found, worst=_worst(versions)) if found.candidate_error else found
 
@@ -154,6 +180,10 @@ class _OutputVersions:
     oracle: torch.Tensor
     moved: tuple[torch.Tensor, ...]
     """The oracle's of moved inputs."""
+    further: tuple[torch.Tensor, ...] = ()
+    """As ``moved``, the weights of gradients moved too."""
+    errors: tuple[torch.Tensor, ...] = ()
+    """The oracle, each with another error of the reference."""
     again: tuple[torch.Tensor, ...] = ()
     """The oracle's of inputs moved by float64's eps, if it was asked for."""
 
@@ -169,18 +199,23 @@ class _OutputVersions:
             reference=change(self.reference),
             oracle=change(self.oracle),
             moved=tuple(map(change, self.moved)),
+            further=tuple(map(change, self.further)),
+            errors=tuple(map(change, self.errors)),
             again=tuple(map(change, self.again)),
         )
 
 
 def _compare_not_finite(
-    versions: _OutputVersions, edge: str, uncertain: torch.Tensor | None
+    versions: _OutputVersions,
+    edge: str,
+    uncertain: torch.Tensor | None,
+    terms: torch.Tensor | None,
 ) -> Comparison | None:
     """A failed comparison when NaN or infinity stand where they must not, else None."""
     c, r = versions.candidate, versions.reference
     if not edge:
         return compare_special(c, r)
-    return compare_edges(c, r, versions.oracle, edge, uncertain)
+    return compare_edges(c, r, versions.oracle, edge, uncertain, terms)
 
 
 def _finite_parts(versions: _OutputVersions) -> tuple[_OutputVersions, _OutputVersions]:
@@ -191,10 +226,15 @@ def _finite_parts(versions: _OutputVersions) -> tuple[_OutputVersions, _OutputVe
     return double.each(lambda t: t[keep]), double.each(lambda t: torch.where(keep, t, 0.0))
 
 
-def _narrow_problem(versions: _OutputVersions, eps: float, constants: float) -> str:
+def _narrow_problem(versions: _OutputVersions, eps: float, constants: float, small: bool) -> str:
     """What narrow.py says of a result, or of the first of its pieces that it says something of:
-    each has rows enough to be held to the rules by itself."""
-    every = (versions.candidate, versions.reference, versions.oracle, *versions.moved)
+    each has rows enough to be held to the rules by itself. ``small``: the result is so by chance,
+    and its rules are shares of it; else they take few versions, for they look for what has one
+    direction, and in many draws of a noise some has."""
+    others = versions.moved
+    if small:
+        others = (*others, *versions.further, *versions.errors)
+    every = (versions.candidate, versions.reference, versions.oracle, *others)
     for mine, theirs, true, *rest in pieces(*every):
         moved = [m.nan_to_num(0.0) for m in rest]
         found = narrow.problem(mine.double(), theirs.double(), true, moved, eps, constants)
@@ -245,17 +285,23 @@ def _verdict(
     versions: _OutputVersions,
     floors: tuple[float, float],
     constants: float,
-    known: Sequence[tuple[float, float]],
+    usual: Usual,
 ) -> Comparison:
     """``floors``: for the error and for the largest deviation (relative to the oracle's
     largest)."""
     o = versions.oracle
     scale, terms = _scale(versions, floors)
-    reference_error, worst_noise = deviations(versions.reference, o, scale)
+    terms = max(terms, ratio(usual.size, scale))
     error, worst = deviations(versions.candidate, o, scale)
-    noises = [*(deviations(m.nan_to_num(0.0), o, scale) for m in versions.moved), *known]
-    noise = max([reference_error, *(one[0] for one in noises)])
-    worst_noise = max([worst_noise, *(one[1] for one in noises)])
+    reference_error, its_worst = deviations(versions.reference, o, scale)
+    kinds = [
+        [deviations(one.nan_to_num(0.0), o, scale) for one in kind]
+        for kind in (versions.moved, versions.further, versions.errors)
+    ]
+    noise = max(reference_error, ratio(usual.error, scale))
+    noise = max(noise, *(_bound([one[0] for one in kind]) for kind in kinds))
+    worst_noise = max(its_worst, ratio(usual.largest, scale))
+    worst_noise = max(worst_noise, *(_bound([one[1] for one in kind]) for kind in kinds))
     peak = ratio(largest(o), scale)
     tolerance = constants * (FACTOR * noise + floors[0] * terms)
     worst_allowed = constants * (MAX_FACTOR * worst_noise + peak * floors[1] * terms)
@@ -273,6 +319,16 @@ def _verdict(
         tolerance=tolerance,
         detail=detail,
     )
+
+
+def _bound(noises: Sequence[float]) -> float:
+    """What draws of a noise stay below: the largest, and from FEW on their mean and SIGMAS
+    deviations. That is the same where the noise is one of many elements; of a result that is one
+    number, the largest of eight is exceeded by one draw in nine."""
+    most = max(noises, default=0.0)
+    if len(noises) < FEW or not math.isfinite(most):
+        return most
+    return max(most, statistics.mean(noises) + SIGMAS * statistics.stdev(noises))
 
 
 def _scale(versions: _OutputVersions, floors: tuple[float, float]) -> tuple[float, float]:
@@ -337,16 +393,19 @@ def compare_edges(
     oracle: torch.Tensor,
     family: str,
     uncertain: torch.Tensor | None = None,
+    terms: torch.Tensor | None = None,
 ) -> Comparison | None:
     """:func:`compare_special` where the inputs hold infinities, NaN or the largest values.
 
     The reference means what it returns where the oracle, rounded to its type, is of the same kind;
     where it overflows on its way, another order of the same sums may not. What it makes finite
-    must be finite. An infinite result may be NaN instead, as a difference of two terms is where
-    one of them was written. NaN out of infinities says that there is no answer, and a rewrite may
-    give one. NaN out of NaN says that something went wrong before, which nobody may hide: some of
-    it must be left (a product with zeros, which a rewrite may leave out, spreads it to more
-    places). Where ``uncertain``, NaN may stand for anything."""
+    must be finite, but for what the largest values leave of it: a row without a right digit, as a
+    normalization has whose variance overflowed, and elements whose ``terms`` are close to
+    overflowing although they cancel. An infinite result may be NaN instead, as a difference of
+    two terms is where one of them was written. NaN out of infinities says that there is no
+    answer, and a rewrite may give one. NaN out of NaN says that something went wrong before,
+    which nobody may hide: some of it must be left (a product with zeros, which a rewrite may
+    leave out, spreads it to more places). Where ``uncertain``, NaN may stand for anything."""
     rounded = oracle.to(reference.dtype)
     meant = _kinds(rounded) == _kinds(reference)
     lost = meant & torch.isnan(reference)
@@ -358,8 +417,10 @@ def compare_edges(
     if uncertain is not None:
         wrong &= ~(uncertain & torch.isnan(candidate))
     if family == EXTREME:  # parts of the sum were larger than the sum
-        near = reference.abs() > torch.finfo(reference.dtype).max / NEAR_OVERFLOW
-        wrong &= ~(near & ~torch.isfinite(candidate))
+        near = reference.abs() if terms is None else torch.maximum(reference.abs(), terms)
+        excused = near > torch.finfo(reference.dtype).max / NEAR_OVERFLOW
+        excused |= _lost_rows(reference.double(), rounded.double())
+        wrong &= ~(excused & ~torch.isfinite(candidate))
     if not bool(wrong.any()):
         return None
     place = int(wrong.flatten().to(torch.uint8).argmax())
@@ -371,6 +432,16 @@ def compare_edges(
         tolerance=0.0,
         detail=f"{have} where the reference has {want:.6g}, of inputs with {family} values",
     )
+
+
+def _lost_rows(reference: torch.Tensor, oracle: torch.Tensor) -> torch.Tensor:
+    """The rows in which the reference is finite and far from the oracle: more than rounding makes
+    of the largest values."""
+    error, whole = ((one.nan_to_num(0.0, 0.0, 0.0)) for one in (reference - oracle, oracle))
+    if not error.dim():
+        return error.abs() > LOST * whole.abs()
+    error, whole = (one.square().mean(-1, keepdim=True).sqrt() for one in (error, whole))
+    return (error > LOST * whole).expand_as(reference)
 
 
 def _kinds(values: torch.Tensor) -> torch.Tensor:

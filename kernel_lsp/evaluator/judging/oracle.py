@@ -30,7 +30,7 @@ from kernel_lsp.evaluator.gradients import (
 from kernel_lsp.evaluator.judging import needs, noise, numerics, variations
 from kernel_lsp.evaluator.judging.split_products import SplitProducts
 from kernel_lsp.evaluator.processes import crashes
-from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
+from kernel_lsp.evaluator.tensors import as_stored, map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
 ModuleState = dict[str, torch.Tensor]
@@ -271,7 +271,7 @@ class Reference:
             state = {k: v.detach().clone() for k, v in self._state(self.wide.target).items()}
             return map_tensors(lambda t: t.detach().clone(), result), state
 
-        return self._in_float64(run, lasting=not trial.get("circumstance"))
+        return self._in_float64(run, lasting=not trial.get("circumstance") and "anew" not in trial)
 
     def gradients(
         self,
@@ -292,20 +292,27 @@ class Reference:
         moved: bool = False,
         weights: GradientsByName | None = None,
         last_bit: bool = False,
+        all_moved: bool = False,
     ) -> GradientsByName | None:
-        """The same in float64; None where the program cannot run in it. ``last_bit``: moved by
-        float64's eps alone, so that what has no digit in common with the oracle is rounding."""
+        """The same in float64; None where the program cannot run in it. ``all_moved``: everything
+        that a gradient is made of, ``cotangents`` and ``weights`` too. ``last_bit``: by float64's
+        eps alone, so that what has no digit in common with the oracle is rounding."""
+
+        def widen(value: torch.Tensor) -> torch.Tensor:
+            wide = widen_tensor(value)
+            if not all_moved or wide.dtype not in (torch.float64, torch.complex128):
+                return wide
+            return numerics.nudge(wide, value.dtype.to_real(), trial["draw"])
 
         def run() -> GradientsByName:
             wide = self._widened(trial, moved or last_bit, about_zero=moved, last_bit=last_bit)
             drawn = self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
             with self._replaying(drawn):
-                wider = [widen_tensor(c) for c in cotangents]
-                heavier = map_tensors(widen_tensor, weights)
+                wider, heavier = map_tensors(widen, cotangents), map_tensors(widen, weights)
                 return self._gradients(self.wide, wide, wider, heavier)
 
-        return self._in_float64(run, lasting=not trial.get("circumstance"))
+        return self._in_float64(run, lasting=not trial.get("circumstance") and "anew" not in trial)
 
     def _gradients(
         self,
@@ -332,21 +339,26 @@ class Reference:
         return self.workload.setting.autocast is not None or _circumstance(trial) == AUTOCAST
 
     def as_good(self, trial: TrialInputs) -> TrialInputs:
-        """The trial with every input and parameter moved by at most half an eps of autocast's
-        dtype: values that it rounds otherwise, and is no more or less right on."""
+        """The trial with every input, parameter and weight of a gradient moved by at most half an
+        eps of its dtype (of autocast's, where that rounds): values that the program rounds
+        otherwise, and is no more or less right on."""
         recorded = self.workload.setting.autocast
-        dtype = getattr(torch, recorded) if recorded else AUTOCAST_DTYPE
+        coarse = getattr(torch, recorded) if recorded else AUTOCAST_DTYPE
+        coarse = coarse if self.rounds_coarsely(trial) else None
         draw = trial["draw"]
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.dtype.is_floating_point:
                 return tensor
-            made = strided_copy(tensor.detach(), str(tensor.device))
-            made.detach().copy_(numerics.nudge(tensor.detach().double(), dtype, draw))
-            return made.requires_grad_(tensor.requires_grad)
+            own = tensor.detach()
+            for dim in (dim for dim, stride in enumerate(own.stride()) if not stride):
+                own = own.narrow(dim, 0, min(1, own.shape[dim]))  # what is expanded stays so
+            nudged = numerics.nudge(own.double(), coarse or tensor.dtype, draw)
+            made = strided_copy(own, str(tensor.device)).copy_(as_stored(nudged, tensor.dtype))
+            return made.expand(tensor.shape).requires_grad_(tensor.requires_grad)
 
-        state = {key: moved(value) for key, value in trial["state"].items()}
-        return {**trial, "state": state, "arguments": map_tensors(moved, trial["arguments"])}
+        parts = ("state", "arguments", "weights", "second weights")
+        return {**trial, **{key: map_tensors(moved, trial[key]) for key in parts if key in trial}}
 
     def _drawn(self, trial: TrialInputs) -> list[noise.NoiseDraw]:
         """What the program draws in this trial, in its own dtype."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,6 +25,14 @@ from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, TrialInputs
 from kernel_lsp.evaluator.judging.planning import plain, plan
 from kernel_lsp.evaluator.judging.sealed import UNREADABLE, SealedTiming, TensorPair
+from kernel_lsp.evaluator.judging.spread import (
+    MANY,
+    Moved,
+    Results,
+    Runs,
+    Spread,
+    widen_until_passed,
+)
 from kernel_lsp.evaluator.judging.wording import JudgeReply, verdict
 from kernel_lsp.evaluator.running import growth
 from kernel_lsp.evaluator.tensors import (
@@ -38,12 +47,34 @@ from kernel_lsp.evaluator.tensors import (
 )
 
 GRADIENT_CONSTANTS, SECOND_CONSTANTS = 2.0, 4.0
+MOVED_GRADIENTS = 2
+"""Oracles of moved inputs for a gradient, before more is measured."""
 DIFFERENTIABLE = "a backward pass that cannot be differentiated says so by once_differentiable"
 NOBODY_SAID = "gradients belong to the result unless the workload says inference"
 AS_GOOD = 3
 """Other inputs on which a program that rounds coarsely is compared with its oracle."""
 CONTROL_ELEMENTS = 2**20
 """Largest output for which the lower-precision control is judged with moved oracles."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Gradients:
+    """Gradients of one trial that are compared."""
+
+    trial: TrialInputs
+    names: list[str]
+    got: GradientsByName
+    want: GradientsByName
+    constants: float
+    like: dict[str, torch.Tensor] | None = None
+    """What has these gradients, where one that does not exist is zero."""
+
+    def in_order(self, found: GradientsByName | None) -> Results | None:
+        """Those that are compared, in their order."""
+        if found is None:
+            return None
+        filled = found if self.like is None else _zeros_for_none(found, self.names, self.like)
+        return [filled[name] for name in self.names]
 
 
 class Examination:
@@ -278,27 +309,46 @@ class Examination:
         ]
         if all(result.passed for result in results):
             return results
-        # Moving the oracle can only widen the tolerance, so it is needed for failures alone.
-        moved = [
-            m
-            for m in (self._truth(trial, expected, moved=True) for _ in range(_draws(expected)))
-            if m
-        ]
-        known = self._known_errors(trial, expected, len(pairs))
+        # What rounding makes of others can only widen the tolerance: it is measured for failures
+        # alone.
+        found = Spread(runs=self._runs(expected), trial=trial, truth=truth)
+        found.move(_draws(expected, edge))
+        found.try_as_good(AS_GOOD if self.reference.rounds_coarsely(trial) else 0)
         uncertain = self._uncertain(trial, edge, len(pairs))
-        return [
-            numerics.compare(
-                c,
-                r,
-                truth[i] if truth else None,
-                tuple(m[i] for m in moved),
-                precision,
-                known=known[i],
-                edge=edge,
-                uncertain=uncertain[i],
-            )
-            for i, (c, r) in enumerate(pairs)
-        ]
+
+        def judged(found: Spread) -> list[numerics.Comparison]:
+            return [
+                numerics.compare(
+                    c,
+                    r,
+                    truth[i] if truth else None,
+                    precision=precision,
+                    edge=edge,
+                    uncertain=uncertain[i],
+                    terms=found.terms(i) if edge == inputs.EXTREME else None,
+                    **found.of(i),
+                )
+                for i, (c, r) in enumerate(pairs)
+            ]
+
+        return widen_until_passed(found, judged, few=_is_large(expected))
+
+    def _runs(self, expected: Any) -> Runs:
+        def original(trial: TrialInputs) -> Results:
+            ran = self.reference.run(trial, trial["noise_seed"])
+            return list(tensor_leaves(self._with_state(trial, ran, ran.output, ran.state)[0]))
+
+        def oracle(trial: TrialInputs, moved: Moved) -> Results | None:
+            found = self._truth(trial, expected, moved is not Moved.NOTHING)
+            return None if found is None else list(found)
+
+        as_good = self.reference.as_good
+        return Runs(original=original, oracle=oracle, as_good=as_good, anew=self._anew)
+
+    def _anew(self, trial: TrialInputs, number: int) -> TrialInputs:
+        """The trial as another session would have drawn it."""
+        made = draw(self.reference, self.seed + 1 + number, {**trial["descriptor"]})
+        return {**made, "anew": True}
 
     def _uncertain(self, trial: TrialInputs, edge: str, count: int) -> list[torch.Tensor | None]:
         """Per output, where a library's float32 product on tensor cores may give NaN for a
@@ -311,24 +361,6 @@ class Examination:
             return [None] * count
         results = tensor_leaves(self._with_state(trial, ran, ran.output, ran.state)[0])
         return [torch.isnan(numerics.real(one)) for one in results]
-
-    def _known_errors(
-        self, trial: TrialInputs, expected: Any, count: int
-    ) -> list[list[tuple[float, float]]]:
-        """Per output, how far the reference is from its oracle on inputs that are as good. Under
-        autocast one run says little: a loss that happened to be right to 4e-6 had errors of 1e-4
-        on such inputs."""
-        found: list[list[tuple[float, float]]] = [[] for _ in range(count)]
-        if not self.reference.rounds_coarsely(trial):
-            return found
-        for _ in range(AS_GOOD):
-            other = self.reference.as_good(trial)
-            ran = self.reference.run(other, trial["noise_seed"])
-            results = tensor_leaves(self._with_state(trial, ran, ran.output, ran.state)[0])
-            truth = self._truth(other, expected)
-            for errors, result, oracle in zip(found, results, truth or (), strict=False):
-                errors.append(numerics.errors_of(result, oracle))
-        return found
 
     def _control(self, trial: TrialInputs, truth: list[torch.Tensor], expected: Any) -> None:
         """Whether this workload can tell precisions apart: the reference on coarser operands must
@@ -380,7 +412,7 @@ class Examination:
 
     def _note_oracle(self, trial: TrialInputs, why: str) -> None:
         """There is none, and there will be none."""
-        if not trial["circumstance"]:
+        if not trial["circumstance"] and "anew" not in trial:
             self.reference.oracle_note = why
 
     def _precision(self, trial: TrialInputs) -> str:
@@ -408,25 +440,50 @@ class Examination:
         names = [name for name, value in want.items() if value is not None]
         if not names:
             return {"ok": True, "detail": "", "compared": 0}
-        results = self._compared_gradients(trial, names, got, want)
+        results = self._compared_gradients(
+            _Gradients(trial=trial, names=names, got=got, want=want, constants=GRADIENT_CONSTANTS)
+        )
         reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
         return {**reply, "check": "gradients", "compared": len(names)}
 
-    def _compared_gradients(
-        self, trial: TrialInputs, names: list[str], got: GradientsByName, want: GradientsByName
-    ) -> list[numerics.Comparison]:
-        weights = trial["weights"]
-        truth = self.reference.gradients_wide(trial, weights)
-        edge = inputs.INFINITE if trial["family"] == inputs.TIED else ""
-        about = (self._precision(trial), GRADIENT_CONSTANTS, edge)
-        results = self._judge_gradients(names, got, want, truth, [], about=about)
+    def _compared_gradients(self, asked: _Gradients) -> list[numerics.Comparison]:
+        """Gradients, or gradients of them where the trial has weights for those."""
+        trial = asked.trial
+        runs = self._gradient_runs(asked)
+        found = Spread(runs=runs, trial=trial, truth=runs.oracle(trial, Moved.NOTHING))
+        results = self._judge_gradients(asked, found)
         if all(result.passed for result in results):
             return results
-        moved = [self.reference.gradients_wide(trial, weights, moved=True) for _ in range(2)]
-        known = self._known_gradient_errors(trial, weights)
-        others = [m for m in moved if m]
-        again = self.reference.gradients_wide(trial, weights, last_bit=True)
-        return self._judge_gradients(names, got, want, truth, others, known, again, about=about)
+        found.move(MOVED_GRADIENTS)
+        found.try_as_good(AS_GOOD if self.reference.rounds_coarsely(trial) else 0)
+        given = trial["weights"], trial.get("second weights")
+        again = self.reference.gradients_wide(trial, given[0], weights=given[1], last_bit=True)
+        found.last_bit = asked.in_order(again)
+        few = _is_large([asked.want[name] for name in asked.names])
+        return widen_until_passed(found, lambda now: self._judge_gradients(asked, now), few=few)
+
+    def _gradient_runs(self, asked: _Gradients) -> Runs:
+        def original(trial: TrialInputs) -> Results:
+            given = trial["weights"], trial["noise_seed"], trial.get("second weights")
+            return asked.in_order(self.reference.gradients(trial, *given)) or []
+
+        def oracle(trial: TrialInputs, moved: Moved) -> Results | None:
+            found = self.reference.gradients_wide(
+                trial,
+                trial["weights"],
+                moved is not Moved.NOTHING,
+                weights=trial.get("second weights"),
+                all_moved=moved is Moved.ALL,
+            )
+            return asked.in_order(found)
+
+        def anew(trial: TrialInputs, number: int) -> TrialInputs:
+            parts = [key for key in ("weights", "second weights") if key in trial]
+            given = [trial[key] for key in parts]
+            made = map_tensors(lambda t: _other_signs(t, trial["draw"]), given)
+            return {**trial, **dict(zip(parts, made, strict=True)), "anew": True}
+
+        return Runs(original=original, oracle=oracle, as_good=self.reference.as_good, anew=anew)
 
     def _gradients_of(self, message: dict[str, Any], blobs: Blobs, which: str) -> GradientsByName:
         """Of a worker's answer; raises Mismatch when it is none."""
@@ -437,53 +494,24 @@ class Examination:
         except UNREADABLE as error:
             raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
 
-    def _judge_gradients(
-        self,
-        names: list[str],
-        got: GradientsByName,
-        want: GradientsByName,
-        truth: GradientsByName | None,
-        moved: list[GradientsByName],
-        known: dict[str, list[tuple[float, float]]] | None = None,
-        again: GradientsByName | None = None,
-        *,
-        about: tuple[str, float, str],
-    ) -> list[numerics.Comparison]:
-        """``about``: the class of precision, the constants, and the family of an edge."""
-        results, (precision, constants, edge) = [], about
-        for name in names:
-            mine, theirs = got[name], want[name]
+    def _judge_gradients(self, asked: _Gradients, found: Spread) -> list[numerics.Comparison]:
+        results = []
+        for place, name in enumerate(asked.names):
+            mine, theirs = asked.got[name], asked.want[name]
             assert mine is not None and theirs is not None
-            oracle = truth[name] if truth else None
-            others = tuple(m for other in moved if (m := other[name]) is not None)
-            errors = (known or {}).get(name, [])
             results.append(
                 numerics.compare(
                     mine,
                     theirs,
-                    oracle,
-                    others,
-                    precision,
-                    constants,
-                    errors,
-                    edge=edge,
-                    again=again[name] if again else None,
+                    found.truth[place] if found.truth else None,
+                    precision=self._precision(asked.trial),
+                    constants=asked.constants,
+                    edge=inputs.INFINITE if asked.trial["family"] == inputs.TIED else "",
+                    again=found.last_bit[place] if found.last_bit else None,
+                    **found.of(place),
                 )
             )
         return results
-
-    def _known_gradient_errors(
-        self, trial: TrialInputs, weights: list[torch.Tensor]
-    ) -> dict[str, list[tuple[float, float]]]:
-        found: dict[str, list[tuple[float, float]]] = {}
-        for _ in range(AS_GOOD if self.reference.rounds_coarsely(trial) else 0):
-            other = self.reference.as_good(trial)
-            got = self.reference.gradients(other, weights, trial["noise_seed"])
-            truth = self.reference.gradients_wide(other, weights) or {}
-            for name, value in got.items():
-                if value is not None and (oracle := truth.get(name)) is not None:
-                    found.setdefault(name, []).append(numerics.errors_of(value, oracle))
-        return found
 
     # --- gradients of gradients ------------------------------------------------------------
 
@@ -519,7 +547,7 @@ class Examination:
         self, trial: TrialInputs, message: dict[str, Any], blobs: Blobs
     ) -> JudgeReply:
         got = self._gradients_of(message, blobs, "gradients")
-        weights, cotangents = trial.pop("second weights"), trial["weights"]
+        weights = trial.pop("second weights")
         want = trial.pop("twice differentiated")
         names = [n for n, value in want.items() if value is not None or got.get(n) is not None]
         if not names:
@@ -528,17 +556,15 @@ class Examination:
         like = leaves_with_gradients(placed, self.reference.target)
         got, want = (_zeros_for_none(one, names, like) for one in (got, want))
         matching.match_gradients(got, want)
-        found = (
-            self.reference.gradients_wide(trial, cotangents, weights=weights, **how)
-            for how in ({}, {"last_bit": True}, {"moved": True}, {"moved": True})
+        asked = _Gradients(
+            trial={**trial, "second weights": weights},
+            names=names,
+            got=got,
+            want=want,
+            constants=SECOND_CONSTANTS,
+            like=like,
         )
-        truth, again, *others = (
-            _zeros_for_none(one, names, like) if one else None for one in found
-        )
-        moved = [one for one in others if one]
-        edge = inputs.INFINITE if trial["family"] == inputs.TIED else ""
-        about = (self._precision(trial), SECOND_CONSTANTS, edge)
-        results = self._judge_gradients(names, got, want, truth, moved, again=again, about=about)
+        results = self._compared_gradients(asked)
         reply = verdict(results, trial["label"], [f"gradient of gradients of {n}" for n in names])
         return {**reply, "compared": len(names)}
 
@@ -639,6 +665,18 @@ def _weights(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     return made.to(device=like.device, dtype=like.dtype)
 
 
-def _draws(expected: Any) -> int:
-    """How often the oracle is moved: a small output says little about its own noise."""
-    return 3 if sum(t.numel() for t in tensor_leaves(expected)) < 4096 else 1
+def _other_signs(weights: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """The same sizes, each of either sign: what cancels by chance does not, and nothing else
+    changes."""
+    kind = torch.rand(weights.shape, generator=draw, device=draw.device).to(weights.device)
+    return torch.where(kind < 0.5, weights, -weights)
+
+
+def _draws(expected: Any, edge: str) -> int:
+    """How often the oracle is moved at first: a small output says little about its own noise, and
+    neither does one element."""
+    return 1 if _is_large(expected) and edge != inputs.EXTREME else 3
+
+
+def _is_large(results: Any) -> bool:
+    return sum(t.numel() for t in tensor_leaves(results)) >= MANY

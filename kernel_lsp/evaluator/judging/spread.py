@@ -1,0 +1,222 @@
+"""How far rounding may move a result: measured on others that are as right, where one run of the
+original says too little.
+
+A sum that cancels by chance is the case. Let the gradient of a bias be the sum of 33 weights that
+happens to be 0.05 of what such sums usually are: then every bound that is a share of the result,
+or the original's own error in this one run, which may be zero by luck, is too small for any other
+order of the same roundings. Three things say more, all of them about the original alone:
+
+    moved    the oracle when everything that the result is computed of is moved by at most half an
+             eps: inputs, parameters, and the weights of gradients (a bias' gradient depends on
+             nothing else)
+    as good  the original's own error on such inputs: what it rounds there, by another luck
+    usual    how large the result and the original's error are when the same trial is drawn anew;
+             of gradients, when their weights have other signs. The floor of the rule is a share
+             of the larger of this and of the result itself
+
+Of the first two the rule takes the largest, or the mean and four deviations where that is more; of
+the third what three of four draws stay below, which one that explodes does not move. None of them
+loosens what has many elements: there the root mean square is no matter of luck, and all of them
+agree with the one run. The rules of narrow.py, which look for what has one direction, take them
+only where the result is small by chance: with all rounds in each of them, gradients in bfloat16
+that were multiplied by 1.02 passed.
+
+Measured only when a comparison fails, in rounds, until it passes or `ROUNDS` are over: who is wrong
+is so by far more than these can explain, which is seen before the first (`HOPELESS`).
+
+Not covered: a rewrite that is less exact on nearly all inputs, because it subtracts later than the
+original (`x.mean() - y.mean()` of nearly equal means for `(x - y).mean()`), and one that overflows
+much earlier. They are refused: no less accurate than eager by more than a factor of two."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernel_lsp.evaluator.deviations import deviations, rms
+from kernel_lsp.evaluator.judging import needs, numerics
+from kernel_lsp.evaluator.judging.inputs import EDGES
+from kernel_lsp.evaluator.judging.oracle import TrialInputs
+from kernel_lsp.evaluator.tensors import tensor_leaves
+
+Results = list[torch.Tensor | None]
+"""Of one call, in the order of what is compared."""
+ROUNDS, ROUNDS_OF_MANY = 8, 2
+"""Of results with fewer than MANY elements, and of others. What is one number is below a quarter of
+its spread in one draw of five, in all of eight in one case of 400,000."""
+MANY = 4096
+HOPELESS = 64
+"""Times what is allowed: an error that is larger is none of rounding, and gets no rounds."""
+
+
+class Moved(enum.Enum):
+    """What an oracle is computed of."""
+
+    NOTHING = enum.auto()
+    INPUTS = enum.auto()
+    """Inputs and parameters are moved."""
+    ALL = enum.auto()
+    """And the weights of gradients."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runs:
+    """How the compared results are made of a trial's inputs."""
+
+    original: Callable[[TrialInputs], Results]
+    """In the program's own precision."""
+    oracle: Callable[[TrialInputs, Moved], Results | None]
+    """In float64; None where there is none."""
+    as_good: Callable[[TrialInputs], TrialInputs]
+    """The trial on other inputs close by."""
+    anew: Callable[[TrialInputs, int], TrialInputs]
+    """The trial as another seed draws it; the number of that draw."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Spread:
+    """What has been measured of one comparison."""
+
+    runs: Runs
+    trial: TrialInputs
+    truth: Results | None
+    moved: list[Results] = field(default_factory=list)
+    """The oracle's, of moved inputs and parameters."""
+    further: list[Results] = field(default_factory=list)
+    """The same, with moved weights of gradients."""
+    errors: list[Results] = field(default_factory=list)
+    """``truth`` and the original's error on as good inputs."""
+    last_bit: Results | None = None
+    """The oracle's, of inputs that were moved by float64's eps."""
+    drawn: list[list[numerics.Usual]] = field(default_factory=list)
+    """Of every other draw of the trial."""
+
+    def move(self, count: int) -> None:
+        """Measure oracles of moved inputs and parameters."""
+        for _ in range(count):
+            if found := self.runs.oracle(self.trial, Moved.INPUTS):
+                self.moved.append(found)
+
+    def try_as_good(self, count: int = 1) -> None:
+        """Measure the original's errors on inputs that are as good."""
+        for _ in range(count if self.truth else 0):
+            other = self.runs.as_good(self.trial)
+            found, true = self.runs.original(other), self.runs.oracle(other, Moved.NOTHING)
+            if true:
+                assert self.truth is not None
+                three = zip(found, true, self.truth, strict=False)
+                self.errors.append([_as_far(*one) for one in three])
+
+    def more(self, number: int) -> bool:
+        """One round of everything; whether anything could be measured."""
+        before = self.count
+        try:
+            if found := self.runs.oracle(self.trial, Moved.ALL):
+                self.further.append(found)
+            self.try_as_good()
+            self.draw_anew(number)
+        except Exception as error:  # a program that refuses such values: nothing more is known
+            if needs.is_out_of_memory(error):
+                raise
+        return self.count > before
+
+    def draw_anew(self, number: int) -> None:
+        """Measure another draw of the trial; not where values at the edges make most of it."""
+        if self.trial["family"] in EDGES:
+            return
+        other = self.runs.anew(self.trial, number)
+        found, true = self.runs.original(other), self.runs.oracle(other, Moved.NOTHING)
+        if true:
+            self.drawn.append([_measured(*one) for one in zip(found, true, strict=False)])
+
+    @property
+    def count(self) -> int:
+        """Of versions."""
+        return len(self.further) + len(self.errors)
+
+    def of(self, place: int) -> dict[str, Any]:
+        """What `numerics.compare` takes of one result."""
+        kinds = {"moved": self.moved, "further": self.further, "errors": self.errors}
+        found = {name: _at(place, kind) for name, kind in kinds.items()}
+        return {**found, "usual": self.usual(place)}
+
+    def terms(self, place: int) -> torch.Tensor | None:
+        """How large the terms are that each element of one result is made of, where they may
+        cancel: by how far it moves with its inputs."""
+        moved = _at(place, self.moved)
+        if not self.truth or not moved:
+            return None
+        here = numerics.real(self.truth[place]).double()
+        far = torch.stack([(numerics.real(one).double() - here).abs() for one in moved]).amax(0)
+        return far / (coarsest(self.trial) / 2)
+
+    def usual(self, place: int) -> numerics.Usual:
+        """What three of four drawings of one result stay below."""
+        found = [one[place] for one in self.drawn if place < len(one)]
+        if not found:
+            return numerics.UNKNOWN
+        size, error, largest = (
+            sorted(getattr(one, name) for one in found)[3 * (len(found) - 1) // 4]
+            for name in ("size", "error", "largest")
+        )
+        return numerics.Usual(size=size, error=error, largest=largest)
+
+
+def widen_until_passed(
+    spread: Spread, compare: Callable[[Spread], list[numerics.Comparison]], *, few: bool
+) -> list[numerics.Comparison]:
+    """The comparisons, with as many rounds as they need. ``few``: of large results."""
+    results = compare(spread)
+    for number in range(ROUNDS_OF_MANY if few else ROUNDS):
+        if all(one.passed for one in results) or not _may_pass(results):
+            break
+        if not spread.more(number):
+            break
+        results = compare(spread)
+    return results
+
+
+def _may_pass(results: Sequence[numerics.Comparison]) -> bool:
+    failed = [one for one in results if not one.passed]
+    return all(one.candidate_error <= HOPELESS * one.tolerance for one in failed)
+
+
+def _as_far(
+    found: torch.Tensor | None, true: torch.Tensor | None, here: torch.Tensor | None
+) -> torch.Tensor | None:
+    """``here``, moved by the error of another result where that is finite."""
+    if found is None or true is None or here is None or found.shape != here.shape:
+        return None
+    if not (found.dtype.is_floating_point or found.dtype.is_complex) or true.shape != here.shape:
+        return None
+    found, true, here = (numerics.real(one).double() for one in (found, true, here))
+    return here + (found - true).nan_to_num(0.0, 0.0, 0.0)
+
+
+def _measured(found: torch.Tensor | None, true: torch.Tensor | None) -> numerics.Usual:
+    if found is None or true is None or found.shape != true.shape:
+        return numerics.UNKNOWN
+    if not (found.dtype.is_floating_point or found.dtype.is_complex):
+        return numerics.UNKNOWN
+    found, true = (numerics.real(one).double() for one in (found, true))
+    kept = torch.isfinite(found) & torch.isfinite(true)
+    found, true = found[kept], true[kept]
+    error, largest = deviations(found, true, 1.0)
+    return numerics.Usual(size=rms(true), error=error, largest=largest)
+
+
+def _at(place: int, versions: Sequence[Results]) -> tuple[torch.Tensor, ...]:
+    found = (version[place] for version in versions if place < len(version))
+    return tuple(one for one in found if one is not None)
+
+
+def coarsest(trial: TrialInputs) -> float:
+    """The largest eps among the types of inputs and parameters."""
+    tensors = tensor_leaves([trial["arguments"], trial["state"]])
+    floating = (t for t in tensors if t.dtype.is_floating_point)
+    return max((torch.finfo(t.dtype).eps for t in floating), default=math.inf)
