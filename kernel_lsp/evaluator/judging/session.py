@@ -28,9 +28,9 @@ from kernel_lsp.evaluator.judging.sealed import UNREADABLE, SealedTiming, Tensor
 from kernel_lsp.evaluator.judging.spread import (
     MANY,
     Moved,
-    Results,
-    Runs,
-    Spread,
+    ResultList,
+    RoundingSpread,
+    RunFunctions,
     widen_until_passed,
 )
 from kernel_lsp.evaluator.judging.wording import JudgeReply, verdict
@@ -58,7 +58,7 @@ CONTROL_ELEMENTS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Gradients:
+class _GradientComparison:
     """Gradients of one trial that are compared."""
 
     trial: TrialInputs
@@ -69,7 +69,7 @@ class _Gradients:
     like: dict[str, torch.Tensor] | None = None
     """What has these gradients, where one that does not exist is zero."""
 
-    def in_order(self, found: GradientsByName | None) -> Results | None:
+    def in_order(self, found: GradientsByName | None) -> ResultList | None:
         """Those that are compared, in their order."""
         if found is None:
             return None
@@ -311,12 +311,12 @@ class Examination:
             return results
         # What rounding makes of others can only widen the tolerance: it is measured for failures
         # alone.
-        found = Spread(runs=self._runs(expected), trial=trial, truth=truth)
+        found = RoundingSpread(runs=self._runs(expected), trial=trial, truth=truth)
         found.move(_draws(expected, edge))
         found.try_as_good(AS_GOOD if self.reference.rounds_coarsely(trial) else 0)
         uncertain = self._uncertain(trial, edge, len(pairs))
 
-        def judged(found: Spread) -> list[numerics.Comparison]:
+        def judged(found: RoundingSpread) -> list[numerics.Comparison]:
             return [
                 numerics.compare(
                     c,
@@ -333,17 +333,17 @@ class Examination:
 
         return widen_until_passed(found, judged, few=_is_large(expected))
 
-    def _runs(self, expected: Any) -> Runs:
-        def original(trial: TrialInputs) -> Results:
+    def _runs(self, expected: Any) -> RunFunctions:
+        def original(trial: TrialInputs) -> ResultList:
             ran = self.reference.run(trial, trial["noise_seed"])
             return list(tensor_leaves(self._with_state(trial, ran, ran.output, ran.state)[0]))
 
-        def oracle(trial: TrialInputs, moved: Moved) -> Results | None:
+        def oracle(trial: TrialInputs, moved: Moved) -> ResultList | None:
             found = self._truth(trial, expected, moved is not Moved.NOTHING)
             return None if found is None else list(found)
 
         as_good = self.reference.as_good
-        return Runs(original=original, oracle=oracle, as_good=as_good, anew=self._anew)
+        return RunFunctions(original=original, oracle=oracle, as_good=as_good, anew=self._anew)
 
     def _anew(self, trial: TrialInputs, number: int) -> TrialInputs:
         """The trial as another session would have drawn it."""
@@ -441,16 +441,18 @@ class Examination:
         if not names:
             return {"ok": True, "detail": "", "compared": 0}
         results = self._compared_gradients(
-            _Gradients(trial=trial, names=names, got=got, want=want, constants=GRADIENT_CONSTANTS)
+            _GradientComparison(
+                trial=trial, names=names, got=got, want=want, constants=GRADIENT_CONSTANTS
+            )
         )
         reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
         return {**reply, "check": "gradients", "compared": len(names)}
 
-    def _compared_gradients(self, asked: _Gradients) -> list[numerics.Comparison]:
+    def _compared_gradients(self, asked: _GradientComparison) -> list[numerics.Comparison]:
         """Gradients, or gradients of them where the trial has weights for those."""
         trial = asked.trial
         runs = self._gradient_runs(asked)
-        found = Spread(runs=runs, trial=trial, truth=runs.oracle(trial, Moved.NOTHING))
+        found = RoundingSpread(runs=runs, trial=trial, truth=runs.oracle(trial, Moved.NOTHING))
         results = self._judge_gradients(asked, found)
         if all(result.passed for result in results):
             return results
@@ -462,12 +464,12 @@ class Examination:
         few = _is_large([asked.want[name] for name in asked.names])
         return widen_until_passed(found, lambda now: self._judge_gradients(asked, now), few=few)
 
-    def _gradient_runs(self, asked: _Gradients) -> Runs:
-        def original(trial: TrialInputs) -> Results:
+    def _gradient_runs(self, asked: _GradientComparison) -> RunFunctions:
+        def original(trial: TrialInputs) -> ResultList:
             given = trial["weights"], trial["noise_seed"], trial.get("second weights")
             return asked.in_order(self.reference.gradients(trial, *given)) or []
 
-        def oracle(trial: TrialInputs, moved: Moved) -> Results | None:
+        def oracle(trial: TrialInputs, moved: Moved) -> ResultList | None:
             found = self.reference.gradients_wide(
                 trial,
                 trial["weights"],
@@ -483,7 +485,9 @@ class Examination:
             made = map_tensors(lambda t: _other_signs(t, trial["draw"]), given)
             return {**trial, **dict(zip(parts, made, strict=True)), "anew": True}
 
-        return Runs(original=original, oracle=oracle, as_good=self.reference.as_good, anew=anew)
+        return RunFunctions(
+            original=original, oracle=oracle, as_good=self.reference.as_good, anew=anew
+        )
 
     def _gradients_of(self, message: dict[str, Any], blobs: Blobs, which: str) -> GradientsByName:
         """Of a worker's answer; raises Mismatch when it is none."""
@@ -494,7 +498,9 @@ class Examination:
         except UNREADABLE as error:
             raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
 
-    def _judge_gradients(self, asked: _Gradients, found: Spread) -> list[numerics.Comparison]:
+    def _judge_gradients(
+        self, asked: _GradientComparison, found: RoundingSpread
+    ) -> list[numerics.Comparison]:
         results = []
         for place, name in enumerate(asked.names):
             mine, theirs = asked.got[name], asked.want[name]
@@ -556,7 +562,7 @@ class Examination:
         like = leaves_with_gradients(placed, self.reference.target)
         got, want = (_zeros_for_none(one, names, like) for one in (got, want))
         matching.match_gradients(got, want)
-        asked = _Gradients(
+        asked = _GradientComparison(
             trial={**trial, "second weights": weights},
             names=names,
             got=got,

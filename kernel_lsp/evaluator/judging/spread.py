@@ -44,7 +44,7 @@ from kernel_lsp.evaluator.judging.inputs import EDGES
 from kernel_lsp.evaluator.judging.oracle import TrialInputs
 from kernel_lsp.evaluator.tensors import tensor_leaves
 
-Results = list[torch.Tensor | None]
+ResultList = list[torch.Tensor | None]
 """Of one call, in the order of what is compared."""
 ROUNDS, ROUNDS_OF_MANY = 8, 2
 """Of results with fewer than MANY elements, and of others. What is one number is below a quarter of
@@ -65,12 +65,12 @@ class Moved(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Runs:
+class RunFunctions:
     """How the compared results are made of a trial's inputs."""
 
-    original: Callable[[TrialInputs], Results]
+    original: Callable[[TrialInputs], ResultList]
     """In the program's own precision."""
-    oracle: Callable[[TrialInputs, Moved], Results | None]
+    oracle: Callable[[TrialInputs, Moved], ResultList | None]
     """In float64; None where there is none."""
     as_good: Callable[[TrialInputs], TrialInputs]
     """The trial on other inputs close by."""
@@ -79,19 +79,19 @@ class Runs:
 
 
 @dataclass(kw_only=True, slots=True)
-class Spread:
+class RoundingSpread:
     """What has been measured of one comparison."""
 
-    runs: Runs
+    runs: RunFunctions
     trial: TrialInputs
-    truth: Results | None
-    moved: list[Results] = field(default_factory=list)
+    truth: ResultList | None
+    moved: list[ResultList] = field(default_factory=list)
     """The oracle's, of moved inputs and parameters."""
-    further: list[Results] = field(default_factory=list)
+    further: list[ResultList] = field(default_factory=list)
     """The same, with moved weights of gradients."""
-    errors: list[Results] = field(default_factory=list)
+    errors: list[ResultList] = field(default_factory=list)
     """``truth`` and the original's error on as good inputs."""
-    last_bit: Results | None = None
+    last_bit: ResultList | None = None
     """The oracle's, of inputs that were moved by float64's eps."""
     drawn: list[list[numerics.Usual]] = field(default_factory=list)
     """Of every other draw of the trial."""
@@ -168,7 +168,10 @@ class Spread:
 
 
 def widen_until_passed(
-    spread: Spread, compare: Callable[[Spread], list[numerics.Comparison]], *, few: bool
+    spread: RoundingSpread,
+    compare: Callable[[RoundingSpread], list[numerics.Comparison]],
+    *,
+    few: bool,
 ) -> list[numerics.Comparison]:
     """The comparisons, with as many rounds as they need. ``few``: of large results."""
     results = compare(spread)
@@ -210,7 +213,7 @@ def _measured(found: torch.Tensor | None, true: torch.Tensor | None) -> numerics
     return numerics.Usual(size=rms(true), error=error, largest=largest)
 
 
-def _at(place: int, versions: Sequence[Results]) -> tuple[torch.Tensor, ...]:
+def _at(place: int, versions: Sequence[ResultList]) -> tuple[torch.Tensor, ...]:
     found = (version[place] for version in versions if place < len(version))
     return tuple(one for one in found if one is not None)
 

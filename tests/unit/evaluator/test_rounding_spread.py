@@ -15,10 +15,15 @@ from kernel_lsp.evaluator.judging.planning import plain  # noqa: E402
 from kernel_lsp.evaluator.judging.session import (  # noqa: E402
     GRADIENT_CONSTANTS,
     Examination,
-    _Gradients,
+    _GradientComparison,
     _weights,
 )
-from kernel_lsp.evaluator.judging.spread import ROUNDS, Runs, Spread, widen_until_passed  # noqa: E402
+from kernel_lsp.evaluator.judging.spread import (  # noqa: E402
+    ROUNDS,
+    RoundingSpread,
+    RunFunctions,
+    widen_until_passed,
+)
 from kernel_lsp.evaluator.tensors import tensor_leaves  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.records import Program  # noqa: E402
@@ -116,7 +121,7 @@ class Pair:
         given = trial, trial["weights"], trial["noise_seed"]
         want, got = (one.gradients(*given) for one in (self.reference, self.candidate))
         names = list(want)
-        asked = _Gradients(
+        asked = _GradientComparison(
             trial=trial, names=names, got=got, want=want, constants=GRADIENT_CONSTANTS
         )
         results = session._compared_gradients(asked)
@@ -177,10 +182,10 @@ def test_the_same_gradient_that_is_right_passes() -> None:
     assert right.problems(0, lambda trial: trial["gradients"]) == []
 
 
-def a_number(error: float, size: float = 1.0) -> Runs:
+def a_number(error: float, size: float = 1.0) -> RunFunctions:
     """A result that is one number in float64; its original is off by ``error``."""
     true = torch.tensor([size], dtype=torch.float64)
-    return Runs(
+    return RunFunctions(
         original=lambda trial: [(true + error).float()],
         oracle=lambda trial, moved: [true.clone()],
         as_good=lambda trial: trial,
@@ -188,11 +193,11 @@ def a_number(error: float, size: float = 1.0) -> Runs:
     )
 
 
-def rounds(runs: Runs, candidate: float, few: bool = False) -> tuple[bool, int]:
+def rounds(runs: RunFunctions, candidate: float, few: bool = False) -> tuple[bool, int]:
     truth = torch.tensor([0.001], dtype=torch.float64)
-    measured = Spread(runs=runs, trial={"family": "as_given"}, truth=[truth])
+    measured = RoundingSpread(runs=runs, trial={"family": "as_given"}, truth=[truth])
 
-    def compare(now: Spread) -> list[numerics.Comparison]:
+    def compare(now: RoundingSpread) -> list[numerics.Comparison]:
         mine = torch.tensor([candidate])
         return [numerics.compare(mine, truth.float(), truth, **now.of(0))]
 
@@ -220,12 +225,12 @@ def test_an_original_that_usually_errs_more_is_no_measure_below_that() -> None:
 
 
 def test_one_draw_of_four_that_explodes_says_nothing() -> None:
-    found = Spread(runs=a_number(0.0), trial={"family": "as_given"}, truth=None)
+    found = RoundingSpread(runs=a_number(0.0), trial={"family": "as_given"}, truth=None)
     small, large = numerics.Usual(size=1.0), numerics.Usual(size=1e30)
     found.drawn = [[small]] * 6 + [[large]] * 2
     assert found.usual(0) == small
 
 
 def test_values_at_the_edges_are_not_drawn_anew() -> None:
-    found = Spread(runs=a_number(0.0), trial={"family": "extreme"}, truth=None)
+    found = RoundingSpread(runs=a_number(0.0), trial={"family": "extreme"}, truth=None)
     assert found.more(0) and found.drawn == [] and found.usual(0) == numerics.UNKNOWN
