@@ -97,14 +97,17 @@ class Again:
             return
         carrying = zip(tensor_leaves(ran.output), ran.carries_grad, strict=True)
         plain = [session._weights(t, trial["draw"]) for t, carries in carrying if carries]
-        weights = examination._relaid_weights(trial, plain)
+        weights = trial["weights"] = examination._relaid_weights(trial, plain)
         mine = backward(result, leaves_with_gradients(placed, self.callee.target), weights)
         want = reference.gradients(trial, weights, trial["noise_seed"])
-        names = [name for name, value in want.items() if value is not None]
-        wide = [reference.gradients_wide(trial, weights, moved=moved) for moved in (False, True)]
-        others = [found for found in wide[1:] if found]
-        about = (self.precision, session.GRADIENT_CONSTANTS, "")
-        examination._judge_gradients(names, mine, want, wide[0], others, about=about)
+        asked = session.GradientComparison(
+            trial=trial,
+            names=[name for name, value in want.items() if value is not None],
+            got=mine,
+            want=want,
+            constants=session.GRADIENT_CONSTANTS,
+        )
+        examination._compared_gradients(asked)
 
     def _load(self, trial: dict[str, Any]) -> None:
         if isinstance(self.callee.target, torch.nn.Module):
@@ -133,18 +136,20 @@ class _watching:
         self.failed, self._compare = failed, numerics.compare
 
     def __enter__(self) -> None:
-        def watched(c: Any, r: Any, o: Any, moved: Any = (), *rest: Any, **more: Any) -> Any:
-            found = self._compare(c, r, o, moved, *rest, **more)
-            if not found.passed and (moved or self._is_final(more)):
-                self.failed.append({**asdict(found), **_described(c, r, o, moved)})
+        last: dict[int, dict[str, Any]] = {}
+
+        def watched(c: Any, r: Any, o: Any, **how: Any) -> Any:
+            found = self._compare(c, r, o, **how)
+            if id(c) in last:  # compared again with more of what rounding makes
+                self.failed.remove(last.pop(id(c)))
+            if not found.passed:
+                moved = (*how.get("moved", ()), *how.get("further", ()), *how.get("errors", ()))
+                last[id(c)] = {**asdict(found), **_described(c, r, o, moved)}
+                self.failed.append(last[id(c)])
             return found
 
         self._patch = patch.object(numerics, "compare", watched)
         self._patch.start()
-
-    @staticmethod
-    def _is_final(more: dict[str, Any]) -> bool:
-        return bool(more.get("edge"))
 
     def __exit__(self, *problem: object) -> None:
         self._patch.stop()

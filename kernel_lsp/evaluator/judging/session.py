@@ -58,7 +58,7 @@ CONTROL_ELEMENTS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _GradientComparison:
+class GradientComparison:
     """Gradients of one trial that are compared."""
 
     trial: TrialInputs
@@ -304,7 +304,7 @@ class Examination:
         if trial["size"] == 0:  # the mean of nothing is no number
             edge = inputs.INFINITE
         results = [
-            numerics.compare(c, r, truth[i] if truth else None, (), precision, edge=edge)
+            numerics.compare(c, r, truth[i] if truth else None, precision=precision, edge=edge)
             for i, (c, r) in enumerate(pairs)
         ]
         if all(result.passed for result in results):
@@ -441,14 +441,14 @@ class Examination:
         if not names:
             return {"ok": True, "detail": "", "compared": 0}
         results = self._compared_gradients(
-            _GradientComparison(
+            GradientComparison(
                 trial=trial, names=names, got=got, want=want, constants=GRADIENT_CONSTANTS
             )
         )
         reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
         return {**reply, "check": "gradients", "compared": len(names)}
 
-    def _compared_gradients(self, asked: _GradientComparison) -> list[numerics.Comparison]:
+    def _compared_gradients(self, asked: GradientComparison) -> list[numerics.Comparison]:
         """Gradients, or gradients of them where the trial has weights for those."""
         trial = asked.trial
         runs = self._gradient_runs(asked)
@@ -464,7 +464,7 @@ class Examination:
         few = _is_large([asked.want[name] for name in asked.names])
         return widen_until_passed(found, lambda now: self._judge_gradients(asked, now), few=few)
 
-    def _gradient_runs(self, asked: _GradientComparison) -> RunFunctions:
+    def _gradient_runs(self, asked: GradientComparison) -> RunFunctions:
         def original(trial: TrialInputs) -> ResultList:
             given = trial["weights"], trial["noise_seed"], trial.get("second weights")
             return asked.in_order(self.reference.gradients(trial, *given)) or []
@@ -499,7 +499,7 @@ class Examination:
             raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
 
     def _judge_gradients(
-        self, asked: _GradientComparison, found: RoundingSpread
+        self, asked: GradientComparison, found: RoundingSpread
     ) -> list[numerics.Comparison]:
         results = []
         for place, name in enumerate(asked.names):
@@ -562,7 +562,7 @@ class Examination:
         like = leaves_with_gradients(placed, self.reference.target)
         got, want = (_zeros_for_none(one, names, like) for one in (got, want))
         matching.match_gradients(got, want)
-        asked = _GradientComparison(
+        asked = GradientComparison(
             trial={**trial, "second weights": weights},
             names=names,
             got=got,

@@ -15,7 +15,7 @@ from kernel_lsp.evaluator.judging.planning import plain  # noqa: E402
 from kernel_lsp.evaluator.judging.session import (  # noqa: E402
     GRADIENT_CONSTANTS,
     Examination,
-    _GradientComparison,
+    GradientComparison,
     _weights,
 )
 from kernel_lsp.evaluator.judging.spread import (  # noqa: E402
@@ -121,7 +121,7 @@ class Pair:
         given = trial, trial["weights"], trial["noise_seed"]
         want, got = (one.gradients(*given) for one in (self.reference, self.candidate))
         names = list(want)
-        asked = _GradientComparison(
+        asked = GradientComparison(
             trial=trial, names=names, got=got, want=want, constants=GRADIENT_CONSTANTS
         )
         results = session._compared_gradients(asked)
