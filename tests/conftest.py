@@ -14,7 +14,8 @@ from slow_tests import SLOW
 settings.register_profile("behavior", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("behavior")
 gc.set_threshold(10_000, 10, 10)  # looking for garbage took 6 % of a worker's time, now 3
-os.environ.pop("CI", None)  # what nobody has signed is refused there; tests that mean it set it
+if os.environ.pop("CI", None):  # what nobody has signed is refused there; who means it sets it
+    os.environ["TESTS_IN_CI"] = "yes"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

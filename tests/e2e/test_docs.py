@@ -137,8 +137,8 @@ def test_the_recipes_are_the_files() -> None:
     assert [b.text for b in blocks(page, "toml")] == [
         (CLIENTS / "helix" / "languages.toml").read_text()
     ]
-    files = (CLIENTS / "zed" / "settings.json", CLIENTS / "sublime" / "LSP.sublime-settings")
-    assert [b.text for b in blocks(page, "json")] == [file.read_text() for file in files]
+    files = ("kate/settings.json", "zed/settings.json", "sublime/LSP.sublime-settings")
+    assert [b.text for b in blocks(page, "json")] == [(CLIENTS / one).read_text() for one in files]
 
 
 @pytest.mark.parametrize(

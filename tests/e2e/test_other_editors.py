@@ -156,7 +156,9 @@ def test_the_recipes_are_what_the_editors_read() -> None:
         sublime["command"],
         template["programArgs"]["default"].split(),
     ]
-    assert commands == [["kernel-lsp", "serve"]] * 4
+    kate = json.loads((CLIENTS / "kate" / "settings.json").read_text())
+    commands.append(kate["servers"]["python"]["command"])
+    assert commands == [["kernel-lsp", "serve"]] * 5
     assert sublime["selector"] == "source.python"
     assert template["fileTypeMappings"][0]["languageId"] == "python"
 
