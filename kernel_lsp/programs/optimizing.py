@@ -51,6 +51,9 @@ from kernel_lsp.workloads import running
 
 MIN_STEPS = 2
 """Of an optimizer or a loader, from which its steps may be the program's."""
+RECORDED = 1 / 6
+"""Share of the time for all, after which a recording ends with its step: what it has seen since
+then is mostly the same again."""
 INTERRUPTED = 128 + signal.SIGINT
 """How a program ends that takes Ctrl-C as Python does, or not at all."""
 MAX_BESIDE = 3
@@ -170,9 +173,9 @@ def _last_recording(plan: ProgramPlan, data_dir: Path) -> ProgramRecording | Non
 
 
 def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecording:
-    report(
-        Progress(phase="record", message=f"running {' '.join(plan.command)} for {plan.steps} steps")
-    )
+    seconds = RECORDED * 60 * plan.within
+    words = f"for {plan.steps} steps, or {words_of_seconds(seconds)}"
+    report(Progress(phase="record", message=f"running {' '.join(plan.command)} {words}"))
     out = running.default_path(plan.root, plan.command)
     known = {one.folder for one in store.recordings(data_dir, plan.root)}
     done = recording.record(
@@ -181,6 +184,7 @@ def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecordi
         out,
         data_dir,
         steps=plan.steps,
+        seconds=seconds,
         marked=plan.marked,
         to_stderr=True,
     )

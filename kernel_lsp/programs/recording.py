@@ -24,18 +24,27 @@ def record(
     *,
     keep_calls: bool = True,
     steps: int | None = None,
+    seconds: float | None = None,
     marked: tuple[str, str] | None = None,
     to_stderr: bool = False,
 ) -> running.Recorded:
     """Run the command to its end and write what was seen. Raises WorkloadError.
 
     With ``keep_calls`` snapshots of its calls are written to the user's data folder. ``steps``: the
-    program is ended after so many. ``marked``: module and name of the function that is a step.
+    program is ended after so many, after ``seconds`` with a few of them. ``marked``: module and
+    name of the function that is a step.
     ``to_stderr``: what it prints goes there.
     """
     if not keep_calls:
         return running.run(
-            root, command, out, data_dir, steps=steps, marked=marked, to_stderr=to_stderr
+            root,
+            command,
+            out,
+            data_dir,
+            steps=steps,
+            seconds=seconds,
+            marked=marked,
+            to_stderr=to_stderr,
         )
     program = running.program_of(root, command)
     folder = store.begin(data_dir, root, program)
@@ -53,6 +62,7 @@ def record(
             data_dir,
             calls=calls,
             steps=steps,
+            seconds=seconds,
             marked=marked,
             to_stderr=to_stderr,
         )

@@ -80,19 +80,21 @@ def run(
     *,
     calls: dict[str, str] | None = None,
     steps: int | None = None,
+    seconds: float | None = None,
     marked: tuple[str, str] | None = None,
     to_stderr: bool = False,
 ) -> Recorded:
     """Run to the end, whatever that is, and write what was seen. Raises WorkloadError.
 
     ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none
-    are kept. ``steps``: the program is ended after so many; None: it ends by itself. ``marked``:
-    module and name of the function that is a step (recorder/marking.py).
+    are kept. ``steps``: the program is ended after so many; None: it ends by itself.
+    ``seconds``: after which a few of them are enough (recorder/limit.py). ``marked``: module and
+    name of the function that is a step (recorder/marking.py).
     ``to_stderr``: what it prints goes there, because standard output is a document of ours."""
     program = program_of(root, command)
     folder = _spool(root, program, out, data_dir)
     try:
-        about = {"calls": calls, "steps": steps, "marked": marked}
+        about = {"calls": calls, "steps": steps, "seconds": seconds, "marked": marked}
         status = _run(root, command, folder, about, to_stderr)
     except WorkloadError:
         _remove(folder)

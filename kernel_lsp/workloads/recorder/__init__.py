@@ -45,6 +45,7 @@ class _Recorder:
     def __init__(self, given: dict[str, Any]) -> None:
         self._root, self._spool = given["root"], given["spool"]
         self._calls, self._steps = given.get("calls"), given.get("steps")
+        self._seconds = given.get("seconds")
         self._marked = given.get("marked")
         self._recording: ProcessRecording | None = None
         self._files: FilesRead | None = None
@@ -79,6 +80,7 @@ class _Recorder:
             lambda: recording.write(wait=True),
             lambda: recording.look_at_files(),
             is_marked=self._marked is not None,
+            seconds=self._seconds,
         )
         recording.counts = counts
         imports.after("torch.optim.optimizer", counts.saw_optimizers)

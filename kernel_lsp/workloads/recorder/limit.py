@@ -13,9 +13,12 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from math import inf
 from time import perf_counter
 from typing import Any
 
+FEW = 4
+"""Steps that are seen at least, however long they take."""
 CALLS_PER_STEP = 2
 """A step of inference is one call; a few more cost little, and the first are slow."""
 PATIENCE_S = 120.0
@@ -32,11 +35,14 @@ class StepCounts:
         look: Callable[[], None],
         *,
         is_marked: bool,
+        seconds: float | None = None,
     ) -> None:
-        """``limit``: of steps; None: it runs to its end. ``write``: keeps what was seen. ``look``:
+        """``limit``: of steps; None: it runs to its end. ``seconds``: after which `FEW` steps are
+        enough; None: they never are. ``write``: keeps what was seen. ``look``:
         watches functions, which a program without modules has alone. ``is_marked``: a function says
         what a step is, and nothing else."""
         self._limit, self._write, self._look, self._is_marked = limit, write, look, is_marked
+        self._end_s = perf_counter() + seconds if seconds is not None else inf
         self._optimizers = OptimizerNumbers()
         self._steps: list[dict[str, Any]] = []
         """Kind and steps of each optimizer, in the order of their first steps."""
@@ -69,8 +75,8 @@ class StepCounts:
     def called(self, calls: int, torch: Any) -> None:
         """The outermost module was called so often."""
         is_step = not self._is_marked and not self._steps
-        is_enough = self._limit is not None and calls >= CALLS_PER_STEP * self._limit
-        if is_step and is_enough and self._waited_for_an_optimizer(torch):
+        is_enough = is_step and self._is_enough(calls / CALLS_PER_STEP)
+        if is_enough and self._waited_for_an_optimizer(torch):
             self._end()
 
     def _waited_for_an_optimizer(self, torch: Any) -> bool:
@@ -104,8 +110,13 @@ class StepCounts:
             self._end_at(self._steps[0]["steps"])
 
     def _end_at(self, steps: int) -> None:
-        if self._limit is not None and steps >= self._limit:
+        if self._is_enough(steps):
             self._end()
+
+    def _is_enough(self, steps: float) -> bool:
+        if self._limit is None or steps < min(FEW, self._limit):
+            return False
+        return steps >= self._limit or perf_counter() >= self._end_s
 
     def _end(self) -> None:
         self._write()
