@@ -133,6 +133,17 @@ def test_what_it_asks_for_is_what_held_with_sizes_a_factor_of_sixteen_around() -
     )
 
 
+@pytest.mark.parametrize(
+    ("elements", "least", "most"),
+    [(4096, 2**7, 2**16), (4097, 2**8, 2**17), (8192, 2**8, 2**17), (2, 1, 2**5), (1, 1, 2**4)],
+)
+def test_a_size_lies_between_the_powers_of_two_around_it(
+    elements: int, least: int, most: int
+) -> None:
+    found = summary_rule.requirements(seen(ArgSpec(name=None, dtype="float32", shape=(elements,))))
+    assert found.elements == Bounds(least=least, most=most)
+
+
 @pytest.mark.parametrize("number", [0, 1], ids=["ordered", "tuned"])
 def test_a_draft_is_a_whole_skill_and_is_read_back_as_it_was_written(
     tmp_path: Path, number: int

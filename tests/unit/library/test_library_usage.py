@@ -1,6 +1,7 @@
 """Verified skills at work: what is counted, once, and when one has stopped helping."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,17 @@ def test_wrong_or_slower_is_what_the_program_was(tmp_path: Path) -> None:
         [proposal("y", "plan/2", 1.5), proposal("x", MINE, None)], "cpu"
     )
     assert UsageStatistics(tmp_path).stats()[0].uplift_sum == pytest.approx(-math.log(1.5))
+
+
+def test_what_was_timed_before_it_was_refused_is_what_the_program_was(tmp_path: Path) -> None:
+    """And what is right and was not timed."""
+    mine = proposal("x", MINE, 9.0)
+    refused = replace(mine, evaluation=replace(mine.evaluation, status=EvalStatus.CHEATED))
+    untimed = replace(mine, evaluation=replace(mine.evaluation, speedups={}))
+    for one in (refused, untimed):
+        usage = UsageStatistics(tmp_path / one.evaluation.status)
+        usage.count([proposal("y", "plan/2", 1.5), one], "cpu")
+        assert usage.stats()[0].uplift_sum == pytest.approx(-math.log(1.5))
 
 
 def test_a_damaged_file_begins_anew(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from codegen_helpers import as_close_as_eager, for_values, matches, program, rewritten
+from example_helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_helpers import agrees as agrees_trained
@@ -235,7 +236,7 @@ def _pairs(form: str, taken: str, shape: tuple[int, ...], dtype: str) -> str:
     return program(expression, f"{first}, {tables}, {tables}", arguments="x, y, z")
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.sampled_from(sorted(PAIRS)),
     st.sampled_from(sorted(TAKEN)),
@@ -436,7 +437,7 @@ def compositions(draw) -> tuple[str, tuple[int, ...]]:
     return f"{made} * 2", shape
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(compositions())
 def test_any_composition_agrees_with_torch(trainer, drawn) -> None:
     expression, shape = drawn
