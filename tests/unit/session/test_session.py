@@ -378,6 +378,17 @@ def test_what_cannot_be_measured_says_first_to_record_a_run() -> None:
     )
 
 
+@pytest.mark.parametrize(("comment", "known"), [("x=f32[4,8]", True), ("x=f33[4,8]", False)])
+def test_a_comment_that_cannot_be_read_is_no_workload(
+    comment: str, known: bool, tmp_path: Path
+) -> None:
+    text = TEXT.replace("get_inputs", "others")
+    text = text.replace("class Model", f"# kernel-lsp: workload {comment}\nclass Model", 1)
+    seen = Snapshot(uri=(tmp_path / "model.py").as_uri(), text=text)
+    target = target_of(text, "Model")
+    assert has_workload(seen, target, str(tmp_path), str(tmp_path / "data")) == known
+
+
 def test_a_recorded_call_is_a_workload_even_where_no_file_can_hold_it(tmp_path: Path) -> None:
     """An object of the program's own as argument: the repository's TOML says unknown, the snapshot
     has it."""
