@@ -164,15 +164,17 @@ class Gate:
         Nothing is made on a CPU where something else is being judged, which it would disturb. No
         failure of it matters: whatever is missing is made when a candidate comes."""
         making = asyncio.create_task(self._expect(request, report or (lambda progress: None)))
+        making.add_done_callback(lambda made: made.cancelled() or made.exception())  # it is seen
 
         def give_up() -> None:
-            making.cancel()
+            if not making.cancelling():  # a second time would cut short what ends its processes
+                making.cancel()
 
         try:
             yield give_up
         finally:
-            making.cancel()
-            await asyncio.gather(making, return_exceptions=True)
+            give_up()
+            await asyncio.wait([making])  # who is cancelled here does not cancel that either
 
     async def _expect(self, request: EvaluationRequest, report: Report) -> None:
         async with self._in_use(), self._judges.expecting(request) as bench:

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from kernel_lsp.evaluator import judges
+from kernel_lsp.evaluator import Gate, judges
 from kernel_lsp.evaluator.judges import JudgeBench, Judges
 from kernel_lsp.evaluator.processes.pool import ZygotePool
 
@@ -48,3 +49,49 @@ async def test_two_who_make_room_close_each_judge_once(monkeypatch: pytest.Monke
     kept = judges_with(**benches)
     await asyncio.gather(kept._make_room(), kept._make_room(), kept.close_idle())
     assert all(bench.is_closed for bench in benches.values()) and not kept._benches
+
+
+class SlowlyGivenUp(Gate):
+    """A gate that makes nothing, and takes some turns of the loop to end it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[str] = []
+
+    async def _expect(self, request: Any, report: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for step in ("judge", "worker", "timer"):
+                await asyncio.sleep(0)
+                self.ended.append(step)
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_gives_up_and_then_leaves_ends_all_that_was_made(turns: int) -> None:
+    """A second cancellation cut short the first one's work: a judge ran on, and nobody read its
+    log ("Task was destroyed but it is pending")."""
+    gate = SlowlyGivenUp()
+    async with gate.expecting(None) as give_up:  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        give_up()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    assert gate.ended == ["judge", "worker", "timer"]
+
+
+async def test_who_is_cancelled_while_it_is_ended_leaves_it_ending() -> None:
+    gate = SlowlyGivenUp()
+
+    async def expecting() -> None:
+        async with gate.expecting(None):  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+
+    job = asyncio.create_task(expecting())
+    for _ in range(4):
+        await asyncio.sleep(0)
+    job.cancel()
+    await asyncio.gather(job, return_exceptions=True)
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert gate.ended == ["judge", "worker", "timer"]
