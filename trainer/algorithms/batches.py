@@ -124,7 +124,7 @@ class Batch:
         return empty.index_put((self.rows, self.slots), flat)
 
     def part(self, start: int, end: int) -> tuple[Tensor, Tensor]:
-        """Targets and allowed tokens of the rows from ``start`` to ``end``."""
+        """Targets (n,) and allowed tokens (n, K) of n = ``end`` - ``start`` of the chosen tokens."""
         return self.targets[start:end], self.allowed[start:end]
 
 

@@ -187,7 +187,7 @@ def _has_paid(trajectory: Trajectory) -> bool:
 
 
 def once(found: Sequence[DatasetRow]) -> list[DatasetRow]:
-    """The rows without examples that repeat the same answer to the same question."""
+    """All rows; an example that repeats an answer to the same question is marked as left out."""
     seen: set[str] = set()
     out = []
     for row in found:
@@ -289,8 +289,8 @@ def _spread(found: Sequence[DatasetRow], places: Sequence[int]) -> list[int]:
 
 
 def mix_agents(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[DatasetRow]:
-    """The rows with the agents' shares: of those with too many some are left out, none is ever
-    repeated."""
+    """All rows; of agents with more examples than their share some are marked as left out. None is
+    ever repeated."""
     if choice.mix is None:
         return list(found)
     wanted = quotas(

@@ -25,7 +25,8 @@ _OWN = re.compile(r"k[0-9]+")
 
 
 def find(replies: Iterable[str], seen: int = SEEN) -> dict[str, str]:
-    """Functions that many replies define alike, by name; ``seen``: so often at least."""
+    """Texts of Triton's device functions that at least ``seen`` replies define, all of them alike,
+    by name."""
     texts: dict[str, Counter[str]] = defaultdict(Counter)
     for reply in replies:
         for node in parsing.parse(reply).body:

@@ -22,7 +22,8 @@ SCALE = ".scale"
 
 
 def pack(model: Path, out: Path) -> None:
-    """Copies a model with its weights in files of a few megabytes each."""
+    """Writes a model's weights, matrices with 8 bits a number, in parts of at most `PART_BYTES`,
+    and its other files as one archive."""
     out.mkdir(parents=True, exist_ok=True)
     parts: list[dict[str, Tensor]] = [{}]
     size = 0
@@ -43,7 +44,8 @@ def pack(model: Path, out: Path) -> None:
 
 
 def unpack(packed: Path, model: Path) -> None:
-    """Raises OSError where no packed model lies."""
+    """Writes a packed model as transformers loads it, in bfloat16. Raises OSError where no packed
+    model lies."""
     model.mkdir(parents=True, exist_ok=True)
     tensors = {
         name: tensor
