@@ -79,7 +79,11 @@ def test_a_profiled_step_is_shared_out_to_targets_and_the_optimizer(root: Path) 
     } <= kinds
     assert 0.5 < found.of_target(MODEL) + found.of_kind("optimizer") <= 1.0
     assert found.is_within(MLP, BLOCK)
-    assert run.optimizers == ({"kind": "AdamW", "fused": None, "foreach": None},)
+    (optimizer,) = run.optimizers
+    (file, line), module = optimizer.pop("made"), optimizer.pop("module")
+    assert optimizer == {"kind": "AdamW", "fused": None, "foreach": None}
+    assert file == str(root / "train.py") and module == "torch.optim.adamw"
+    assert "AdamW(" in (root / "train.py").read_text().splitlines()[line - 1]
     assert str(root / "train.py") in run.files, "by its own place, not that of the copy"
 
 
