@@ -11,7 +11,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from slow_tests import SLOW
 
-settings.register_profile("behavior", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples in every run, until a test changes: a run says what a change did, and not what
+# luck found. Whoever looks for more (KERNEL_LSP_EXAMPLES=10) draws others each time.
+settings.register_profile(
+    "behavior",
+    deadline=None,
+    derandomize="KERNEL_LSP_EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("behavior")
 gc.set_threshold(10_000, 10, 10)  # looking for garbage took 6 % of a worker's time, now 3
 if os.environ.pop("CI", None):  # what nobody has signed is refused there; who means it sets it
