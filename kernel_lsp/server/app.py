@@ -144,12 +144,15 @@ class KernelServer(LanguageServer):
         return roots[0] if roots else str(Path.cwd())
 
     def roots(self) -> list[str]:
-        """The paths of the workspace's folders, each once; those that are no files are left out."""
-        uris = [
-            *self.workspace.folders,
-            *([self.workspace.root_uri] if self.workspace.root_uri else []),
-        ]
-        paths = [documents.path_of(uri) for uri in uris]
+        """The paths of the workspace's folders, each once; those that are no files are left out.
+
+        So is a bare root that holds the home directory: Kate names it where it knows no project,
+        and who allows code of one folder to run has not allowed it for all that they have.
+        """
+        paths = [documents.path_of(uri) for uri in self.workspace.folders]
+        root = documents.path_of(self.workspace.root_uri) if self.workspace.root_uri else None
+        if root is not None and not Path.home().is_relative_to(root):
+            paths.append(root)
         return list(dict.fromkeys(str(path) for path in paths if path is not None))
 
     def place(self, uri: str) -> tuple[str, str]:

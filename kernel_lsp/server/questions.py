@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ _ANSWERS = {
     NEVER: ConsentAnswer.NEVER,
 }
 SHOW, NO = "Show first", "No"
+NOT_SENT = "Nothing is sent to a language model; `kernel-lsp optimize --allow-remote` sends it."
 DRIVER = "calls of a GPU's driver, and attacks on the kernel itself"
 
 
@@ -44,6 +46,14 @@ def question(folder: str, held: Held) -> str:
         f"confined, and "
         f"nothing leaves this machine. What holds here: {held.words}. What stays open: {opened}. "
         f"{covered}"
+    )
+
+
+def trust(folder: str) -> str:
+    """How to allow what cannot be asked for."""
+    return (
+        f"To let it measure code of {folder}, which then runs confined: "
+        f"`kernel-lsp trust {shlex.quote(folder)}` in a terminal."
     )
 
 
@@ -124,7 +134,7 @@ class Questions:
             text = question(folder, held) + await ls.off_loop(
                 _about_unsigned, folder, ls.settings(folder)
             )
-            answer = _ANSWERS.get(await self._choice(text, list(_ANSWERS)) or "")
+            answer = _ANSWERS.get(await self._choice(text, list(_ANSWERS), trust(folder)) or "")
         finally:
             ls.set_status("ok", None)
         if answer is not None:
@@ -155,10 +165,10 @@ class Questions:
         )
         self._ls.set_status("warning", f"{Path(folder).name}: waiting for an answer about {origin}")
         try:
-            chosen = await self._choice(text, [SHOW, ALLOW, NO])
+            chosen = await self._choice(text, [SHOW, ALLOW, NO], NOT_SENT)
             if chosen == SHOW:
                 await self._describe(show)
-                chosen = await self._choice(text, [ALLOW, NO])
+                chosen = await self._choice(text, [ALLOW, NO], NOT_SENT)
         finally:
             self._ls.set_status("ok", None)
         if chosen in (ALLOW, NO):
@@ -172,7 +182,9 @@ class Questions:
         except KernelLspError as error:
             self._ls.say(f"the prompt cannot be shown: {error}", types.MessageType.Warning)
 
-    async def _choice(self, text: str, titles: Sequence[str]) -> str | None:
+    async def _choice(self, text: str, titles: Sequence[str], instead: str) -> str | None:
+        """Which title was chosen; ``instead`` is said to somebody whose editor shows no questions
+        (Kate 22.12)."""
         actions = [types.MessageActionItem(title=title) for title in titles]
         question = types.ShowMessageRequestParams(
             type=types.MessageType.Info, message=text, actions=actions
@@ -184,6 +196,10 @@ class Questions:
             return None
         except Exception as error:  # whatever a client answers with, it is no permission
             log.warning("a question was not answered: %s", error)
+            told = f"kernel-lsp has a question that this editor does not show. {instead}"
+            self._ls.window_show_message(
+                types.ShowMessageParams(type=types.MessageType.Warning, message=told)
+            )
             return None
         return getattr(reply, "title", None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from editor_client import EXAMPLE, Editor, Launch, until
 from lsprotocol import types
 from pygls.protocol import default_converter
 from pytest_lsp import client_capabilities
-from stories import CLIENTS, seen
+from raw_client import running
+from stories import CLIENTS, ROOT, seen
 
 CAPABILITIES = Path(__file__).with_name("capabilities")
 CAPTURED = {"neovim-0.11": "neovim@v0.11.0", "emacs-29": "emacs@v29.1"}
@@ -136,6 +138,27 @@ def _bars(client: Any) -> list[Any]:
     """Tokens of searches that have begun and can be stopped."""
     begun = [(token, found[0]) for token, found in client.progress_reports.items() if found]
     return [token for token, bar in begun if bar.cancellable and "search" in bar.title]
+
+
+def test_an_editor_that_knows_no_project_and_shows_no_question(tmp_path: Path) -> None:
+    """As Kate 22.12, which was driven (test_kate.py). Its root is then the home directory: what is
+    asked about is the file's folder, and who cannot be asked is told how to allow it."""
+    folder = tmp_path / "project"
+    paths = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
+    fault = {"KERNEL_LSP_HOST": "fault_host", "FAULT": "offer", "PYTHONPATH": paths}
+    refusal = {"error": {"code": -32601, "message": "window/showMessageRequest"}}
+    announced = json.loads((CAPABILITIES / "kate.json").read_text())["capabilities"]
+    with running(folder, HOME=str(tmp_path), **fault) as client:
+        client.answers["window/showMessageRequest"] = lambda _: refusal
+        client.initialize(rootUri=tmp_path.as_uri(), capabilities=announced, workspaceFolders=[])
+        uri = client.open(EXAMPLE)
+        target = {"uri": uri, "qualname": "Model"}
+        optimize = {"command": "kernel-lsp.optimize", "arguments": [target]}
+        client.ask("workspace/executeCommand", optimize)
+        told = client.until(lambda message: message.get("method") == "window/showMessage")
+        assert f"`kernel-lsp trust {folder}`" in told["params"]["message"]
+        asked = [one for one in client.messages if one.get("method") == "window/showMessageRequest"]
+        assert [f"run code from {folder} " in one["params"]["message"] for one in asked] == [True]
 
 
 def test_the_recipes_are_what_the_editors_read() -> None:
