@@ -6,7 +6,7 @@ recorded call only the tensors travel, as one flat list: `Callee.bind` puts the 
 objects around them, outside of what is timed, and calling it puts torch as the program had it.
 What comes back is made of tensors, numbers, strings, lists, tuples and dicts, whatever the program
 returns; with the arguments that the reference changes (caches, what is written in place), as they
-are after the call.
+are after the call, and the buffers that it changes and that no state_dict holds.
 
 Runs in judge, worker, timer and tuner. Not covered: arguments that share memory and are written
 to."""
@@ -42,6 +42,9 @@ class Conduct:
     """Arguments (a position, or a name) that are not the same after a call."""
     writes: tuple[int, ...] = ()
     """Tensors among them, by number, that it writes into."""
+    buffers: tuple[str, ...] = ()
+    """Buffers of a module that it changes and that are not saved with it: caches. Every call
+    begins with them as they were recorded."""
     copies: bool = False
     """It writes into tensors with gradients, which can be no leaves then."""
 
@@ -78,24 +81,36 @@ class RecordedCallee(Callee):
         super().__init__(target)
         self._opened, self._workload, self.conduct, self._place = opened, workload, conduct, place
         self._template = _template(opened)
+        self._unsaved = {name: b.detach().clone() for name, b in unsaved_buffers(self._own).items()}
         setting = workload.setting
         self._autocast = getattr(torch, setting.autocast) if setting.autocast else None
         self._inference = setting.inference
 
     @property
     def changes_arguments(self) -> bool:
-        """Whether a call writes into its arguments."""
-        return bool(self.conduct.changed)
+        """Whether a call writes into its arguments, or into buffers that it begins with anew."""
+        return bool(self.conduct.changed or self.conduct.buffers)
+
+    @property
+    def _own(self) -> Any:
+        """The target as it was opened, whatever is around it."""
+        return self._opened.target
 
     def around(self, target: Any) -> Callee:
         """The same recorded call of another target, a candidate for example."""
-        return RecordedCallee(target, self._opened, self._workload, self.conduct, self._place)
+        made = RecordedCallee(target, self._opened, self._workload, self.conduct, self._place)
+        made._unsaved = self._unsaved
+        return made
 
     def bind(self, arguments: Any) -> Any:
         """(positional, by name) as the program called it, with these tensors in the place of the
         recorded ones."""
         specs = self._opened.specs
         tensors = [self._passed(t, spec) for t, spec in zip(arguments[0], specs, strict=True)]
+        own = unsaved_buffers(self._own) if self.conduct.buffers else {}
+        for name in self.conduct.buffers:
+            if name in own:
+                own[name].detach().copy_(self._unsaved[name])
         if self._autocast is not None:
             torch.clear_autocast_cache()  # weights are cast once in a step, not once for all
         if self._template is not None:
@@ -116,14 +131,18 @@ class RecordedCallee(Callee):
         args, kwargs = bound
         with self._set():
             result = collect_tensors(self.target(*args, **kwargs))
-        if not self.conduct.changed:
+        if not self.changes_arguments:
             return result
         after = {
             name: collect_tensors(value)
             for name, value in _name_arguments(bound)
             if name in self.conduct.changed
         }
-        return {"returned": result, "arguments": after}
+        if not self.conduct.buffers:
+            return {"returned": result, "arguments": after}
+        own = unsaved_buffers(self._own)
+        kept = {name: own[name] for name in self.conduct.buffers if name in own}
+        return {"returned": result, "arguments": after, "buffers": kept}
 
     @contextlib.contextmanager
     def _set(self) -> Iterator[None]:
@@ -381,6 +400,8 @@ def conduct_of(callee: RecordedCallee, arguments: Any) -> Conduct:
 
 def _observe(callee: RecordedCallee, arguments: Any) -> Conduct:
     bound, tensors = callee.bind(arguments), tensor_leaves(arguments)
+    buffers = unsaved_buffers(callee.target)
+    kept = {name: buffer.detach().clone() for name, buffer in buffers.items()}
     values = [tensor.detach().clone() for tensor in tensors]
     before = {
         name: map_tensors(_copy, collect_tensors(value)) for name, value in _name_arguments(bound)
@@ -390,7 +411,19 @@ def _observe(callee: RecordedCallee, arguments: Any) -> Conduct:
     return Conduct(
         changed=tuple(name for name, value in before.items() if not _same(value, after[name])),
         writes=tuple(i for i, tensor in enumerate(tensors) if not same_bits(tensor, values[i])),
+        buffers=tuple(  # one that is made anew, as tables that have become too short, is no cache
+            name for name, buffer in buffers.items() if not same_bits(buffer, kept[name])
+        ),
     )
+
+
+def unsaved_buffers(target: Any) -> dict[str, torch.Tensor]:
+    """Name -> buffer, of those of a module that its state_dict leaves out."""
+    if not isinstance(target, torch.nn.Module):
+        return {}
+    saved = target.state_dict()
+    named = target.named_buffers(remove_duplicate=False)
+    return {name: buffer for name, buffer in named if name not in saved}
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -219,7 +219,7 @@ class Reference:
             state={k: v.detach().clone() for k, v in self._state(callee.target).items()},
             strides=[t.stride() for t in tensor_leaves(result)],
             carries_grad=[t.requires_grad for t in tensor_leaves(result)],
-            relations=relations.relations(result, placed, self._state(callee.target)),
+            relations=relations.relations(result, placed, self._memory(callee)),
             names=relations.names(result),
             marks=relations.marks(placed, callee.target, required),
             generators=drawn,
@@ -434,6 +434,11 @@ class Reference:
     def _state(self, target: Any) -> ModuleState:
         state = target.state_dict() if self.is_module else {}
         return {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}
+
+    def _memory(self, callee: Callee) -> ModuleState:
+        """What results may share memory with, by name."""
+        kept = callees.unsaved_buffers(callee.target) if self.subject.conduct.buffers else {}
+        return {**self._state(callee.target), **kept}
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the device, laid out like the original, that carries gradients like it."""

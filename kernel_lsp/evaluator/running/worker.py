@@ -171,6 +171,8 @@ class Worker:
             for key, value in self._state(self._keys()).items()
             if key in message["state"]["items"]
         }
+        if self.conduct.buffers:
+            state |= callees.unsaved_buffers(self.target)
         self.called = arguments, result
         if not message.get("single") and not message.get("circumstance"):
             self.again[bool(message.get("grad"))] = arguments, message

@@ -121,11 +121,11 @@ def _source_of(graph: Graph, base: fx.Node) -> str | None:
     assert module is not None
     if path not in dict(module.named_buffers(remove_duplicate=False)):
         return None
-    if path not in module.state_dict():
+    if not graph.origin.is_recorded and path not in module.state_dict():
         raise CaptureError(
             f"{graph.origin.entry} writes into self.{path}, a buffer that is not saved with the "
             f"module: nobody would compare it",
-            "register it as a persistent buffer",
+            "record the program, or register it as a persistent buffer",
         )
     return f"self.{path}"
 
