@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator.circumstances import AUTOCAST
+from kernel_lsp.evaluator.deviations import PIECE
 from kernel_lsp.evaluator.gradients import GradientsByName, leaves_with_gradients
 from kernel_lsp.evaluator.judging import inputs, matching, needs, numerics, variations
 from kernel_lsp.evaluator.judging.drawing import draw
@@ -31,6 +32,7 @@ from kernel_lsp.evaluator.judging.spread import (
     ResultList,
     RoundingSpread,
     RunFunctions,
+    rounds_for,
     widen_until_passed,
 )
 from kernel_lsp.evaluator.judging.wording import JudgeReply, verdict
@@ -299,6 +301,7 @@ class Examination:
         expected: Any,
         precision: str | None,
     ) -> list[numerics.Comparison]:
+        is_control = precision is not None
         precision = precision or self._precision(trial)
         edge = trial["family"] if trial["family"] in inputs.EDGES else ""
         if trial["size"] == 0:  # the mean of nothing is no number
@@ -331,7 +334,8 @@ class Examination:
                 for i, (c, r) in enumerate(pairs)
             ]
 
-        return widen_until_passed(found, judged, few=_is_large(expected))
+        rounds = 0 if is_control else rounds_for(trial, expected)
+        return widen_until_passed(found, judged, rounds=rounds)
 
     def _runs(self, expected: Any) -> RunFunctions:
         def original(trial: TrialInputs) -> ResultList:
@@ -461,8 +465,10 @@ class Examination:
         given = trial["weights"], trial.get("second weights")
         again = self.reference.gradients_wide(trial, given[0], weights=given[1], last_bit=True)
         found.last_bit = asked.in_order(again)
-        few = _is_large([asked.want[name] for name in asked.names])
-        return widen_until_passed(found, lambda now: self._judge_gradients(asked, now), few=few)
+        rounds = rounds_for(trial, [asked.want[name] for name in asked.names])
+        return widen_until_passed(
+            found, lambda now: self._judge_gradients(asked, now), rounds=rounds
+        )
 
     def _gradient_runs(self, asked: GradientComparison) -> RunFunctions:
         def original(trial: TrialInputs) -> ResultList:
@@ -681,8 +687,5 @@ def _other_signs(weights: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 def _draws(expected: Any, edge: str) -> int:
     """How often the oracle is moved at first: a small output says little about its own noise, and
     neither does one element."""
-    return 1 if _is_large(expected) and edge != inputs.EXTREME else 3
-
-
-def _is_large(results: Any) -> bool:
-    return sum(t.numel() for t in tensor_leaves(results)) >= MANY
+    count = sum(t.numel() for t in tensor_leaves(expected))
+    return 3 if count < MANY or (edge == inputs.EXTREME and count <= PIECE) else 1

@@ -38,16 +38,18 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.deviations import deviations, rms
+from kernel_lsp.evaluator.deviations import PIECE, deviations, rms
 from kernel_lsp.evaluator.judging import needs, numerics
 from kernel_lsp.evaluator.judging.inputs import EDGES
 from kernel_lsp.evaluator.judging.oracle import TrialInputs
+from kernel_lsp.evaluator.judging.variations import BIG
 from kernel_lsp.evaluator.tensors import tensor_leaves
 
 ResultList = list[torch.Tensor | None]
 """Of one call, in the order of what is compared."""
 ROUNDS, ROUNDS_OF_MANY = 8, 2
-"""Of results with fewer than MANY elements, and of others. What is one number is below a quarter of
+"""Of results with fewer than MANY elements of fewer than BIG inputs, and of others; none where there
+are more than PIECE. What is one number is below a quarter of
 its spread in one draw of five, in all of eight in one case of 400,000."""
 MANY = 4096
 HOPELESS = 64
@@ -152,8 +154,10 @@ class RoundingSpread:
         if not self.truth or not moved:
             return None
         here = numerics.real(self.truth[place]).double()
-        far = torch.stack([(numerics.real(one).double() - here).abs() for one in moved]).amax(0)
-        return far / (coarsest(self.trial) / 2)
+        far = torch.zeros_like(here)
+        for one in moved:
+            far = torch.maximum(far, (numerics.real(one).double() - here).abs())
+        return far / (_coarsest(self.trial) / 2)
 
     def usual(self, place: int) -> numerics.Usual:
         """What three of four drawings of one result stay below."""
@@ -167,15 +171,25 @@ class RoundingSpread:
         return numerics.Usual(size=size, error=error, largest=largest)
 
 
+def rounds_for(trial: TrialInputs, results: Any) -> int:
+    """How many rounds are worth their time, and have room: each holds float64 results and another
+    drawing of the inputs."""
+    count = sum(t.numel() for t in tensor_leaves(results))
+    elements = count + sum(t.numel() for t in tensor_leaves(trial["arguments"]))
+    if elements > PIECE:
+        return 0
+    return ROUNDS_OF_MANY if count >= MANY or elements > BIG else ROUNDS
+
+
 def widen_until_passed(
     spread: RoundingSpread,
     compare: Callable[[RoundingSpread], list[numerics.Comparison]],
     *,
-    few: bool,
+    rounds: int,
 ) -> list[numerics.Comparison]:
-    """The comparisons, with as many rounds as they need. ``few``: of large results."""
+    """The comparisons, with as many of so many rounds as they need."""
     results = compare(spread)
-    for number in range(ROUNDS_OF_MANY if few else ROUNDS):
+    for number in range(rounds):
         if all(one.passed for one in results) or not _may_pass(results):
             break
         if not spread.more(number):
@@ -218,7 +232,7 @@ def _at(place: int, versions: Sequence[ResultList]) -> tuple[torch.Tensor, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def coarsest(trial: TrialInputs) -> float:
+def _coarsest(trial: TrialInputs) -> float:
     """The largest eps among the types of inputs and parameters."""
     tensors = tensor_leaves([trial["arguments"], trial["state"]])
     floating = (t for t in tensors if t.dtype.is_floating_point)

@@ -20,8 +20,10 @@ from kernel_lsp.evaluator.judging.session import (  # noqa: E402
 )
 from kernel_lsp.evaluator.judging.spread import (  # noqa: E402
     ROUNDS,
+    ROUNDS_OF_MANY,
     RoundingSpread,
     RunFunctions,
+    rounds_for,
     widen_until_passed,
 )
 from kernel_lsp.evaluator.tensors import tensor_leaves  # noqa: E402
@@ -193,7 +195,7 @@ def a_number(error: float, size: float = 1.0) -> RunFunctions:
     )
 
 
-def rounds(runs: RunFunctions, candidate: float, few: bool = False) -> tuple[bool, int]:
+def rounds(runs: RunFunctions, candidate: float, most: int = ROUNDS) -> tuple[bool, int]:
     truth = torch.tensor([0.001], dtype=torch.float64)
     measured = RoundingSpread(runs=runs, trial={"family": "as_given"}, truth=[truth])
 
@@ -201,7 +203,7 @@ def rounds(runs: RunFunctions, candidate: float, few: bool = False) -> tuple[boo
         mine = torch.tensor([candidate])
         return [numerics.compare(mine, truth.float(), truth, **now.of(0))]
 
-    results = widen_until_passed(measured, compare, few=few)
+    results = widen_until_passed(measured, compare, rounds=most)
     return results[0].passed, len(measured.drawn)
 
 
@@ -213,7 +215,7 @@ def test_who_is_right_needs_no_round_and_who_is_wrong_by_far_gets_none() -> None
 def test_rounds_end_when_it_passes_or_when_there_are_no_more() -> None:
     """16 eps of a result that is 1.0 elsewhere are 1.9e-6; here it is 0.001 by chance."""
     assert rounds(a_number(0.0, size=0.001), 0.001 + 5e-8) == (False, ROUNDS)
-    assert rounds(a_number(0.0, size=0.001), 0.001 + 5e-8, few=True) == (False, 2)
+    assert rounds(a_number(0.0, size=0.001), 0.001 + 5e-8, most=2) == (False, 2)
 
 
 def test_the_floor_is_a_share_of_what_the_result_usually_is() -> None:
@@ -229,6 +231,16 @@ def test_one_draw_of_four_that_explodes_says_nothing() -> None:
     small, large = numerics.Usual(size=1.0), numerics.Usual(size=1e30)
     found.drawn = [[small]] * 6 + [[large]] * 2
     assert found.usual(0) == small
+
+
+def test_large_programs_get_few_rounds_or_none() -> None:
+    def of(elements: int, results: int) -> int:
+        made = (torch.empty(count, device="meta") for count in (elements, results))
+        arguments, result = made
+        return rounds_for({"arguments": [arguments]}, [result])
+
+    assert of(2**12, 1) == ROUNDS and of(2**21, 1) == of(2**12, 2**12) == ROUNDS_OF_MANY
+    assert of(2**27, 1) == of(1, 2**27) == 0
 
 
 def test_values_at_the_edges_are_not_drawn_anew() -> None:
