@@ -19,10 +19,12 @@ from itertools import takewhile
 
 from kernel_lsp import parsing
 from kernel_lsp.agents import secret_values
+from kernel_lsp.agents.secret_rules import ABROAD
 
 SHORTEST = 5
 """Shorter words are mostly abbreviations (`nvme`), and no password is that short."""
 SHORTEST_WITH_DIGITS = 6
+SHORTEST_OF_COMPOUND = 3
 LONG_NUMBER = 12
 """Digits of a number that is no size and no port."""
 LONGEST = 300
@@ -31,27 +33,71 @@ LINE_CHARS = 2000
 """Of a longer line each part of this length is judged as a line."""
 
 _ABOUT = re.compile(
-    r"(?i:passw|passphrase|passwor[dt]|kennwort|secret|credential|wrongpass"
+    ABROAD + r"|(?i:passw|passphrase|passwor[dt]|kennwort|secret|credential|wrongpass"
     r"|(?:api|access|private|signing|encryption|account|license)[_-]?key|auth(?!or)|bearer"
-    r"|(?<![a-z])(?:log_?in|pwd?|pass|creds?|pin|sudo|ssh\w*|sftp|ftp|scp|curl|wget|smtp|imap|ldap"
+    r"|(?<![a-z])(?:getpass|requirepass|mdp|log_?in|pwd?|pass(?![_-]?[a-z])|creds?|pin(?![_-]?[a-z])|sudo|ssh\w*|sftp|ftp|scp|curl|wget|smtp|imap|ldap"
     r"|smb|vpn|wifi|vault|minio|redis|mongo\w*|mysql\w*|postgres\w*|psql|pg|amqp|kafka|snowflake"
     r"|clickhouse|paramiko|keyring|hmac|pbkdf2\w*|scrypt|bcrypt|argon2\w*|fernet|cipher|jwt|oauth"
-    r"|decrypt|encrypt|htpasswd|kinit|zip|7z|unzip|rar|gpg|openssl)(?![a-z])"
+    r"|decrypt|encrypt|htpasswd|kinit|zip(?!\()|7z|unzip|rar|gpg|openssl)(?![a-z])"
+    r"|(?<![a-z])(?!(?:by|com|encom|sur|tres|over|under|multi|forward|fast)pass)[a-z]{2,8}(?:pass|pw)(?![a-z])"
     r"|zipfile|\bconnect\()"
 )
 """On a line that says so, a word may be a password."""
 _TOKEN = re.compile(r"[^\s\"'`<>{}()\[\],;|]{5,}")
-_LITERAL = re.compile(r"(?P<q>[\"'`])(?P<text>[^\s\"'`\\]{5,120})(?P=q)")
+_LITERAL = re.compile(r"(?P<q>[\"'`])(?P<text>[^\s\"'`\\]{5,120})(?:\\[nrt0]){0,2}(?P=q)")
+_PHRASE = re.compile(r"(?P<q>[\"'`])(?P<text>[^\s\"'`\\]{1,40}(?: [^\s\"'`\\]{1,40}){1,12})(?P=q)")
+_EXPRESSION = re.compile(r"[/\\${}<>]|^[~.]|\w\.\w")
+"""In a path, a reference and an attribute of something, which are no passwords."""
+_CALLED = re.compile(r"(?i:passw|secret|token|credential|key)")
+"""In what a secret is called: `NPM_TOKEN`, `npm-token`."""
 _WORD = re.compile(r"[^\W\d_]+")
 _HUMP = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W\d_A-Za-z]+[a-z]*")
 _PARTS = re.compile(r"[^A-Za-z0-9_\u00c0-\u024f]+|_+")
 _ESCAPE = re.compile(r"\\[abfnrtv0]|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}")
 _GIVEN = re.compile(r"[:=].")
-_KIND = r"(?i:passw(?:or)?d|passphrase|secret|(?<![a-z])(?:pwd|pass|pw))"
+_KIND = rf"(?:(?i:passw(?:or)?d|passphrase|secret|(?<![a-z])(?:pwd|pass|pw|mdp))|{ABROAD})"
 _GIVES = re.compile(_KIND + r"[\"'\]]?\s{0,4}(?:[=:]?=?>?|->|\s(?:is|was))\s{0,4}[\"'`(]?$")
+_GIVEN_PHRASE = re.compile(_KIND + r"[^\n]{0,8}[\"'`][^\s\"'`]{1,40} ")
+_GIVES_BELOW = re.compile(
+    _KIND + r"[\"'\]]?\s{0,4}[:=][=>]?\s{0,4}(?:[(\[\\]|[>|][+-]?)?\n[\s\"'`-]{0,80}$"
+)
+"""The line before ends with the name."""
+_OPEN = re.compile(r"[:=(\[{,>|\\-][\"']?\s*$")
+_ALONE = re.compile(r"[\s-]*[\"'`]?[^\s\"'`]{5,120}[\"'`]?[,)\]}\s]*$")
+_ANSWER = re.compile(
+    r"[\s\-{<]*[\"']?(?i:value|default|answer|response|string_?data|(?:\w{1,32}\.)?send\w{0,16})\b"
+)
+"""A line whose own name says nothing: what it holds is named above."""
+MOST_LINES_BELOW = 4
+_HEADING = re.compile(
+    r"\s*(?:\[[\w.-]{0,40}(?i:credentials?|passwords?|secrets?|logins?)\]|[\"']?[\w.-]{0,40}"
+    r"(?i:credentials?|passwords|secrets|logins)[\"']?\s{0,4}[:=]\s{0,4}\{?)\s*$"
+)
+_ENTRY = re.compile(r"\s*[\"']?[\w.@-]{1,60}[\"']?\s{0,4}[:=]\s{0,4}[^\s{\[(]")
+"""A name and its value below such a heading."""
+MOST_ENTRIES = 20
+_INSTALLS = re.compile(
+    r"\b(?:apt(?:-get)?|pip3?|conda|mamba|yum|dnf|brew|npm|uv)\s[^\n]{0,60}?\b(?:install|add)\b"
+)
+_ALGORITHM = re.compile(
+    r"(?i:(?:aes|sha|shake|md|rsa|[hrep]s|ed|chacha|argon|blake|curve|secp|camellia|des|crc|xxh)[-_]?\d{1,4}\w{0,4}"
+    r"(?:[-_](?:gcm|cbc|ctr|ccm|xts|etm|poly\d{1,4}|sha\d{1,3}|\d{1,4})){0,3})"
+)
+_FUNCTION = re.compile(r"[.\w]+")
+_MODULE = re.compile(r"[a-z_][a-z_\d]*(?:\.[a-z_][a-z_\d]*){2,}")
+_REFERS = re.compile(
+    r"(?i:(?:read|get|load|fetch|look_?up|resolve)_?(?:secret|token|key|password|credential|param|variable|env)\w{0,24}"
+    r"|environ\.get|variable\.get)\(\s{0,4}(?:\w{1,24}\s{0,2}=\s{0,2})?[\"']$"
+    r"|(?i:name|ref|policy|mode|type|field)[\"']?\s{0,4}[:=]\s{0,4}[\"']?$"
+)
+"""Before what a secret is called or how it is kept, which is none."""
 _GIVES_IT = re.compile(rf"[\w.-]{{0,40}}?{_KIND}[=:]")
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_ADDRESS = re.compile(r"[a-z][a-z0-9+]{1,9}://[^@]*$")
+_ADDRESS = re.compile(
+    r"[a-z][a-z0-9+]{1,9}://"
+    r"(?:[^@]*$|(?P<user>[^:@/]*):(?:(?P=user)|__REDACTEDX*_\d+__|pass(?:word)?)?@)"
+)
+"""Whose password was judged, or which has none."""
 _HOST = re.compile(r"(?:[\w-]{1,63}\.){1,6}(?:com|org|net|io|dev|ai|co|edu|gov|eu|de|ch|uk|fr)\b")
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 _MANGLED = re.compile(r"_{0,2}Z[NKLTd]?\w")
@@ -112,20 +158,54 @@ def unexplained(text: str, names: Iterable[str] = ()) -> Iterator[tuple[int, int
     """Where such words stand, in order and apart; ``names`` are known as well."""
     own = frozenset(names)
     done = 0
-    for begin, end in _lines(text):
-        about = _ABOUT.search(text, begin, end) is not None
-        for token in sorted(_tokens(text, begin, end), key=lambda one: (one[0], -one[1])):
-            start, stop, alone = token
+    for begin, end, about in _lines_and_subjects(text):
+        for place in sorted(_tokens(text, begin, end), key=lambda one: (one[0], -one[1])):
+            start, stop = place[:2]
             if start < done:
                 continue
             if _is_public(text, start, stop, about=about):
                 done = stop
                 continue
-            near = about and (alone or not _is_command(text, begin, start, stop))
-            given = alone or (about and _is_given(text, begin, start, stop))
-            if is_strange(text[start:stop], own, about=near, alone=given):
+            if _is_unexplained(text, begin, place, own, about):
                 yield start, stop
                 done = stop
+
+
+def _is_unexplained(
+    text: str, begin: int, place: tuple[int, int, bool], own: frozenset[str], about: bool
+) -> bool:
+    """Whether the token at ``place`` of the line from ``begin`` is to be hidden."""
+    start, stop, alone = place
+    token = text[start:stop]
+    if _ALGORITHM.fullmatch(token):
+        return False
+    given = about and _is_given(text, begin, start, stop)
+    if " " in token:
+        return given and _is_phrase(token, own)
+    if about and alone:
+        near = not _REFERS.search(text, max(begin, start - NEAR_CHARS), start)
+    else:
+        near = about and not _is_syntax(text, begin, start, stop)
+    near = near and not _MODULE.fullmatch(token)
+    if given or (alone and near):
+        return _is_compound(token, own) or is_strange(token, own, about=near)
+    return is_strange(token, own, about=near, alone=alone)
+
+
+def _lines_and_subjects(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Each line with whether it is about credentials, by its own words or by those above that it
+    answers (`- name: DB_PASSWORD`, then `value: …`)."""
+    below, before, headed = MOST_LINES_BELOW, "", 0
+    for begin, end in _lines(text):
+        line = text[begin:end]
+        own = _ABOUT.search(line) is not None and not _INSTALLS.search(line)
+        below = 0 if own else below + 1
+        answers = _ANSWER.match(line) or (_OPEN.search(before) and _ALONE.match(line))
+        entry = _ENTRY.match(line) if headed else None
+        is_below = below < MOST_LINES_BELOW and answers is not None
+        yield begin, end, own or is_below or entry is not None
+        headed = MOST_ENTRIES if _HEADING.match(line) else headed - 1 if entry else 0
+        before = line
 
 
 def _lines(text: str) -> Iterator[tuple[int, int]]:
@@ -142,6 +222,9 @@ def _tokens(text: str, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
     for match in _LITERAL.finditer(text, begin, end):
         if match.end("text") - match.start("text") <= LONGEST:
             yield match.start("text"), match.end("text"), True
+    if _GIVEN_PHRASE.search(text, begin, end):
+        for match in _PHRASE.finditer(text, begin, end):
+            yield match.start("text"), match.end("text"), True
     for match in _TOKEN.finditer(text, begin, end):
         yield match.start(), match.end(), False
 
@@ -155,15 +238,45 @@ def _is_public(text: str, start: int, stop: int, *, about: bool) -> bool:
     return bool(runs) and all(secret_values.is_public(run[0], run) for run in runs)
 
 
-def _is_command(text: str, begin: int, start: int, stop: int) -> bool:
-    """Whether it is the first of its line and gives nothing a value: the name of a program."""
-    return not text[begin:start].strip() and _GIVEN.search(text, start, stop) is None
+def _is_syntax(text: str, begin: int, start: int, stop: int) -> bool:
+    """Whether it is the name of a program, an option, of a function that is called, or of what
+    refers to a secret."""
+    if not text[begin:start].strip() and _GIVEN.search(text, start, stop) is None:
+        return True  # the first of its line, and it gives nothing a value
+    if text.startswith("--", start):
+        return "=" not in text[start:stop]
+    if _REFERS.search(text, max(begin, start - NEAR_CHARS), start):
+        return True
+    return text.startswith("(", stop) and _FUNCTION.fullmatch(text, start, stop) is not None
 
 
 def _is_given(text: str, begin: int, start: int, stop: int) -> bool:
     """Whether it is the value of a password by the text around it."""
     before = text[max(begin, start - NEAR_CHARS) : start]
-    return _GIVES.search(before) is not None or _GIVES_IT.match(text, start, stop) is not None
+    if _GIVES.search(before) is not None or _GIVES_IT.match(text, start, stop) is not None:
+        return True
+    return _GIVES_BELOW.search(text[max(0, start - 2 * NEAR_CHARS) : start]) is not None
+
+
+def _is_phrase(text: str, own: frozenset[str]) -> bool:
+    """Whether words with blanks between them are a password: no sentence that speaks of one, and
+    not of words alone that programs are full of."""
+    words = [word.lower() for word in _WORD.findall(text) if len(word) >= SHORTEST_OF_COMPOUND]
+    speaks = _ABOUT.search(text) is not None or _EXPRESSION.search(text) is not None
+    return not speaks and not all(_is_usual(word, own) for word in words)
+
+
+def _is_compound(token: str, own: frozenset[str]) -> bool:
+    """Whether it is made of parts that are each too short to be judged, and one is no word of
+    programs: `post-duif`."""
+    value = _GIVES_IT.sub("", token, count=1)
+    words = [word.lower() for word in _WORD.findall(value) if len(word) >= SHORTEST_OF_COMPOUND]
+    return (
+        len(value) >= SHORTEST_WITH_DIGITS
+        and not _EXPRESSION.search(value)
+        and not _CALLED.search(value)
+        and not all(_is_explained(word, own) for word in words)
+    )
 
 
 def is_strange(token: str, own: frozenset[str], *, about: bool = True, alone: bool = True) -> bool:

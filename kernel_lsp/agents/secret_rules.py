@@ -15,10 +15,14 @@ from kernel_lsp.agents.secret_values import (
     always,
     holds_a_pair,
     is_given_bare,
+    is_in_text,
     is_mixed,
+    is_no_sample,
     is_password,
+    is_plain,
     is_real_assignment,
     is_shaped,
+    is_short,
     is_typographic,
     is_written_out,
     no_placeholder,
@@ -99,6 +103,7 @@ _PAIR = re.compile(
 )
 _COMMAND = re.compile(
     r"(?:(?<![\w-])(?:-u|--user)[\s=]{1,4}[\"']?[\w.@+-]{0,64}[\"']?:[\"']?|sshpass\s{1,4}-p\s{0,4}[\"']?|"
+    r"\b(?:smbclient|rpcclient|smbmap|net)\s[^\n]{0,100}?(?:-U|--user)[\s=]{0,4}[\"']?[\w.\\/-]{1,64}%|"
     r"\bmysql(?:dump|admin)?\s(?:[\w.=-]{1,64}\s{1,4}){0,6}-p[\"']?|<(?:password|passwd|secret|token|apikey)>|"
     r"--(?:[a-z]{1,16}-){0,2}(?:password|passwd|token|api-key|secret|secret-key)[= ][\"']?"
     r"|\bmachine\s{1,4}\S{1,100}\s{1,4}login\s{1,4}\S{1,100}\s{1,4}password\s{1,4})"
@@ -117,11 +122,24 @@ _USER_ALONE = re.compile(
     r"\bcurl\s[^\n]{0,200}?(?<![\w-])(?:-u|--user)[\s=]{1,4}[\"']?(?P<secret>[^\s\"':$<{]{8,256}):[\"']?(?!\S)"
 )
 """A key in the place of the user, with no password behind it."""
-_NAME = (
+ABROAD = (
+    r"(?:(?i:wachtwoord|passwort|kennwort|mot[ _]?de[ _]?passe|contrase(?:ñ|n|ny)a|contrasinal"
+    r"|palavra[-_ ]passe|parola[ _]d'?ordine|l(?:ö|o)senord|adgangskode|kodeord|salasana|salasõna"
+    r"|jelsz(?:ó|o)|slapta(?:ž|z)odis|lozink[au]|zaporka|fjal(?:ë|e)kalim|pasahitz|cyfrinair"
+    r"|m(?:ậ|a)t[ _]kh(?:ẩ|a)u|kata[ _](?:sandi|laluan)|nenosiri|lykilorð|pasvorto)"
+    r"|(?<![A-Za-z])(?i:senha|has(?:ł|l)o|heslo|(?:ş|s)ifre|parol[ăa]|parool|geslo|passord)(?![A-Za-z])"
+    r"|(?i:пароль|пароля|парола|лозинка|κωδικός|συνθηματικό)|סיסמה|סיסמא|كلمة[ _](?:المرور|السر)"
+    r"|رمز[ _]عبور|گذرواژه|पासवर्ड|পাসওয়ার্ড|รหัสผ่าน|密码|密碼|口令|密钥|秘钥|令牌|パスワード|暗証番号"
+    r"|シークレット|비밀번호|암호|პაროლი|գաղտնաբառ|нууц[ _]үг)"
+)
+"""A pattern: "password" where people do not write English; words that mean more (`clave`, a key)
+are left to the rules that look at values."""
+_ENGLISH = (
     r"(?i:passw(?:or)?d|passwd|passphrase|secret|credential|connection_?string|client_?secret"
     r"|(?:api|access|private|secret|encryption|account|signing|storage|master)[_.-]?key"
     r"|(?:auth|access|api|bearer|refresh|session|bot|id|jwt)[_.-]?token)[sS]?"
 )
+_NAME = f"(?:{_ENGLISH}|{ABROAD})"
 _WEAK_NAME = (
     r"(?:(?i:pwd|webhook(?:_url)?|token|auth|key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w|creds?)"
     # `dbpass`, `rootpw`, but no word that ends so
@@ -147,14 +165,35 @@ _UNQUOTED = re.compile(
     + r"[\"']?+(?P<equals>\s{0,4}+[:=]{1,2}+\s{0,4}+|\s{1,4}(?i:is|was)\s{1,4}+)"
     + r"(?P<secret>[^\s\"'`;,()\[\]{}<>$%\\][^\s\"'`;,()\[\]{}<>\\]{5,256}+)(?P<rest>[^\S\n]{0,8}+\n?+)"
 )
+_PIN = re.compile(
+    r"(?<![A-Za-z])(?i:pin(?:_?code)?|otp|passcode)[\"']?\s{0,4}[:=]\s{0,4}[\"'](?P<secret>\d{4,8})[\"']"
+)
+_SHORT = re.compile(
+    f"(?:(?i:passw(?:or)?d|passphrase|pwd)|{ABROAD})"
+    + _EQUALS
+    + r"[\"'](?P<secret>[A-Za-z\d]{4,5})[\"']"
+)
+_VARIABLE = re.compile(
+    r"(?<![\w.])(?:[A-Z][A-Z0-9]{0,31}_){0,6}(?:PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|PW|PSK)="
+    r"(?:(?P<q>[\"'])(?P<single>[^\"'\n$%{}<>]{4,120})(?P=q)|(?P<secret>[^\s\"'`$%{}<>()|;&,]{4,120}))"
+)
+"""Of an environment, as shells and files of settings write it: its value is no expression."""
+_SETTING = re.compile(
+    r"(?m)^[ \t]{0,40}(?:- )?[\"']?[\w.-]{0,40}?"
+    rf"(?:(?i:passw(?:or)?d|passphrase|passcode)|{ABROAD})[\"']?"
+    r"(?::[ \t]{1,8}|\s?[:：=]\s?(?=\d))(?P<secret>[a-z\d][a-z\d-]{3,63})[ \t]{0,8}(?:#[^\n]{0,200})?$"
+)
+_USER_AT = re.compile(
+    r"(?<![\w/:@.-])(?!(?:npm|pkg|workspace|image|docker|git)\b)[A-Za-z][\w.-]{1,31}:"
+    r"(?P<secret>(?!v?[\d.]{1,16}@)[^\s:/@\"'()\[\]{}<>$%]{6,64})"
+    r"@(?!sha\d)(?:[A-Za-z][\w-]{1,62}|\d{1,3}(?:\.\d{1,3}){3})(?![\w(\[])"
+)
 _CALLED = (
     f"(?:(?P<strong>{_NAME}"
     + r"|(?i:(?:hmac|salt|license|deploy|consumer|cipher|crypt|ssh|tls|ssl)[_.-]?key"
     r"|(?:app|admin|root|db|vault|auth|wifi|pre_?shared|wpa)[_.-]?key"
     r"|(?<=[a-z\d][_.-])token|authorization|passcode|securestring|requirepass|masterauth|snmp-server\s{1,4}community|identified\s{1,4}by"
-    r"|passwor[dt]|kennwort|mot[ _]de[ _]passe|contrase(?:ñ|n)a|clave|senha|palavra-passe|parola"
-    r"|wachtwoord|l(?:ö|o)senord|has(?:ł|l)o|(?:ş|s)ifre|пароль|密码|密碼|口令|パスワード|비밀번호"
-    r"|(?<=[_.-])(?:pass|pw|pwd|psk)|(?<=[a-z])(?:P(?:wd|assword|assphrase)|Token)))"
+    r"|clave|(?<=[_.-])(?:pass|pw|pwd|psk)|(?<=[a-z])(?:P(?:wd|assword|assphrase)|Token)))"
     + f"|{_WEAK_NAME}"
     + r"|(?i:[_-]auth|(?:session|php|j)_?(?:sess)?id|cookie))(?![A-Za-z])"
 )
@@ -169,7 +208,7 @@ _IN_STATEMENT = re.compile(
 _SAID = re.compile(
     _CALLED
     + _CLOSED
-    + r"(?:[^\S\n][A-Za-z][\w'/-]{0,15}){1,6}(?P<by>[^\S\n]?[:=]|[^\S\n](?i:is|was|are))"
+    + r"(?:[^\S\n][^\W\d_][\w'/-]{0,15}){1,6}(?P<by>[^\S\n]?[:=]|[^\S\n](?i:is|was|are))"
     r"[^\S\n]{1,4}[\"'`]?(?P<secret>[^\s\"'`<>,;|\\]{6,256}+)"
 )
 """In a sentence: `the passphrase of the lab: …`."""
@@ -265,7 +304,7 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_PEM, always),
     (_WEBHOOK, no_placeholder),
     (_MATTERMOST, random_hex),
-    (_PREFIXED, always),
+    (_PREFIXED, is_no_sample),
     (_CRYPT, always),
     (_IN_ADDRESS, of_an_address),
     (_USER_OF_ADDRESS, always),
@@ -280,11 +319,16 @@ RULES: tuple[tuple[re.Pattern[str], Holds], ...] = (
     (_ASSIGNED_BLOCK, is_real_assignment),
     (_ASSIGNED, is_real_assignment),
     (_WEAKLY_ASSIGNED, is_mixed),
+    (_PIN, always),
+    (_SHORT, is_short),
+    (_VARIABLE, is_plain),
+    (_SETTING, is_plain),
+    (_USER_AT, is_in_text),
     (_UNQUOTED, is_written_out),
     (_COOKIE, is_shaped),
     (_PIPED, is_shaped),
     (_OPTION, is_shaped),
-    (_PGPASS, is_shaped),
+    (_PGPASS, no_placeholder),
     (_USER_AND, is_shaped),
     (_AUTHS, holds_a_pair),
     (_IN_STATEMENT, is_password),

@@ -28,6 +28,7 @@ SHORTEST = 6
 SHORTEST_RANDOM = 8
 """A shorter part of a name (`layer2_conv3_w1`) has digits without being random."""
 STAND_INS = frozenset(["password", "passwd", "pass", "pwd", "secret", "token", "key", "pw"])
+SHORTEST_PLAIN = 4
 SIGNS = frozenset("!@#$^&*?~+=%")
 STRONG_SIGNS = frozenset("!@#$^&*?%")
 LINE_CHARS = 300
@@ -40,7 +41,15 @@ _PLACEHOLDER = re.compile(
     r"(?i)<[\w -]*+>|\$[({]|[{(]|%[({sd]|%\w++%|\*{3}|\*\w++\*|\.{1,3}(?:/|$|\w)|__|xx"
     r"|-{1,2}[a-z][\w-]*+(?:=|$)"
     r"|\[[^\s\[\]]*+\]|[\w .-]*+(?:%[sdrif]\b|\{\w*+\}$)|(?:your|my)[-_ ]|change|example"
-    r"|placeholder|dummy|insert|none\b|null\b|todo|fake|redacted"
+    r"|placeholder|dummy|insert|replace|(?:not?|test|demo|sample|enter|put|fill)[-_ ]|empty$"
+    r"|none\b|null\b|todo|fake|redacted"
+)
+_SAMPLE = re.compile(r"EXAMPLE|x{8}|X{8}|0{12}")
+_NUMBERED = r"[A-Za-z]{0,16}(?:\d{1,6}(?:x\d{1,6}){0,3})?(?:[a-z]\d?[a-z]{0,3})?"
+_NUMBERED_NAME = re.compile(rf"(?:{_NUMBERED}[-_./:]){{1,16}}{_NUMBERED}")
+"""`M4096_N4096_bf16`, `linux-py312-torch251`: what programs look things up by."""
+_LOOKS_UP = re.compile(
+    r"(?i:(?<!api)(?<!access)(?<!secret)(?<!private)[_.-]?key)[\"'\]]{0,2}\s{0,4}[:=]"
 )
 _VARIABLE = re.compile(r"\$[A-Za-z_]\w*+")
 _TYPE = re.compile(
@@ -53,9 +62,15 @@ _PLACE = re.compile(r"[/~.]|[A-Za-z]\w{1,9}+:/{1,3}")
 _FOLDERS = re.compile(r"\w{1,40}+(?:/\w{1,40}+){2}")
 _SHELL = re.compile(r"[\s>-]{0,40}+(?:(?:export|set|ENV|env|ARG|-e)\s{1,4}+)?[\w.\"'-]*+")
 _WORDS = re.compile(r"(?:(?:[A-Za-z]++\d{0,2}|v?\d{1,3})[-_. ])*+[A-Za-z]*?[-_.]?v?\d{0,2}")
+_KIND_OF_VALUE = re.compile(
+    r"(?i:str|string|bytes|int|integer|object|bool|boolean|true|false|none|null|yes|no|any|required"
+    r"|optional|hidden|masked|text|inherit|prompt|empty|default|field|encrypted|unset|auto)"
+)
 _NUMBERS_OR_PATH = re.compile(r"\w*+[/.:\\]\S*|[\d.:-]+")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+[uUlL]*")
+LONGEST_NUMBER = 18
+"""Of a machine, with its `0x`: `state["key"] = 0x9e3779b97f4a7c15`."""
 _OF_A_PUBLIC_KEY = re.compile(r"(?i:public[-_ .]?(?:key[-_ .]?)?)$")
 _HASH = re.compile(
     r"(?i:(?<![a-z])(?:sha\d{0,3}|md5|blake\w{0,4}|commit|rev|revision|digest|checksum|hash|etag"
@@ -65,9 +80,11 @@ _HASH = re.compile(
 """Before a run of digits: it says which content or thing is meant, as everybody may know."""
 _CONTENT = re.compile(
     r"(?i:(?<![a-z])(?:traceparent|parent|fixed\s(?:in|by)|change-id|websocket-accept|sha_?\d{0,3}|md5|hash|(?:hex)?digest|checksum|commit|checkout|revision|srcrev\w{0,40}|revert"
-    r"|merge|etag|if-none-match|integrity|fingerprint|thumbprint|recv-keys|git|github|subproject|resolved|[gu]uid|h1:|container|image|content"
+    r"|merge|etag|if-none-match|integrity|fingerprint|thumbprint|recv-keys|git(?:hub)?(?!\()|subproject|resolved|[gu]uid|h1:|container|image|content"
     r"|(?:snapshots|blob|tree|files)/|public[-_ ]?key\w*|publickey\w*|certificate-authority|kid|dkim\d?"
+    r"|hashes|\w{0,16}sums?"
     r"|ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-[a-z0-9-]{1,40})s?(?![a-z])|sum\s-c|Mon Sep 17)"
+    r"|refs/(?:heads|tags|remotes)/|get_(?:task|run|experiment|dataset|model|artifact|job|trial)\("
     r"|\.(?:pth?|bin|safetensors|ckpt|np[yz]|onnx|gguf|h5|parquet|tgz|tar|gz|zip|whl|so|deb|rpm|jar)[\"'\s:,]"
     r"|(?:Thumbprint|Fingerprint|Digest|Checksum|Hash|Commit|Revision)(?![a-z])"
 )
@@ -76,8 +93,24 @@ _SENSITIVE = re.compile(
     r"(?i:passw|passphrase|secret|token|credential|bearer|authorization|private"
     r"|(?:api|access|auth|signing|encryption)[-_ ]?key|login|hmac)"
 )
-_MEDIA = re.compile(r"iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBERi0|PHN2Zy|AAAA[BC]3NzaC1|AAAAE2VjZHNh")
-"""How pictures, documents and public keys begin in base64."""
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_MEDIA = re.compile(
+    r"iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBERi0|PHN2Zy|AAAA[BC]3NzaC1|AAAAE2VjZHNh"
+    r"|gA[JSW]V|gAN[9j]|k05VTVBZ|f0VMR|H4sI|UEsDB|QlpoO|/Td6W|KLUv/|d09G|AAEAAA|T2dnU|SUQz|PD94bW"
+    r"|7f454c46|89504e47|1f8b08|504b0304|934e554d"
+)
+"""How pictures, documents, archives, pickles, programs and public keys begin in base64, and some in
+hexadecimal digits."""
+_DECODED = re.compile(
+    r"(?:b64decode|b85decode|fromhex|unhexlify|frombuffer)\(\s{0,4}[rb]{0,2}[\"']{1,3}$"
+)
+"""Before a run: it is content in letters; keys are seldom so long and seldom without a name."""
+LONG_CONTENT = 64
+LONGEST_KEY = 100
+"""Of a key whose line does not say that it is one: more are weights, pictures and programs."""
+_KEY = re.compile(
+    r"(?i:key|token|salt|cipher|aes|auth|session|cookie|cred|sig|pem|pass|pwd|account|sas|jwt|x-amz|secure|crypt|kube)"
+)
 _QUERY = re.compile(r"[?&][\w.-]{1,64}=$")
 _DATA = re.compile(r"(?:data:[\w/.+;=-]{0,80}|;)base64,$")
 _FILE = re.compile(r"(?:-\w{1,8})?\.[a-z]{1,8}\b(?!\()")
@@ -107,6 +140,11 @@ def always(secret: str, match: re.Match[str]) -> bool:
     return True
 
 
+def is_no_sample(secret: str, match: re.Match[str]) -> bool:
+    """Whether a token is none of a manual's: `AKIAIOSFODNN7EXAMPLE`, `ghp_xxxxxxxxxxxx`."""
+    return _SAMPLE.search(secret) is None
+
+
 def no_placeholder(secret: str, match: re.Match[str]) -> bool:
     """Whether it is neither `"YOUR_PASSWORD"`, `"${PASSWORD}"` and `"<password>"`, nor a
     sentence."""
@@ -134,11 +172,37 @@ def is_real_assignment(secret: str, match: re.Match[str]) -> bool:
     )
 
 
+def is_short(secret: str, match: re.Match[str]) -> bool:
+    """Whether four or five letters and digits behind its name are a password: not without a digit."""
+    return any(map(str.isdigit, secret))
+
+
+def is_plain(secret: str, match: re.Match[str]) -> bool:
+    """Whether a word without quotes is a password where a file of settings gives one: whatever it
+    is, but for what stands for it, and types of fields."""
+    return (
+        not _names_a_placeholder(secret)
+        and not _VARIABLE.match(secret)
+        and secret.lower() not in STAND_INS
+        and not _KIND_OF_VALUE.fullmatch(secret)
+        and not (secret.isdigit() and len(secret) < SHORTEST_PLAIN)
+    )
+
+
+def is_in_text(secret: str, match: re.Match[str]) -> bool:
+    """Whether `user:password@machine` stands in a comment or a string: elsewhere it multiplies
+    matrices."""
+    first = max(0, match.start() - LINE_CHARS)
+    before = match.string[first : match.start()].rpartition("\n")[2]
+    return no_placeholder(secret, match) and _is_comment_or_string(before)
+
+
 def is_mixed(secret: str, match: re.Match[str]) -> bool:
     """Whether it is a secret behind a weak name: letters and digits, or signs that no word has."""
     return (
         no_placeholder(secret, match)
         and not _NUMBERS_OR_PATH.fullmatch(secret)
+        and not _is_looked_up(secret, match)
         and _like_password(secret)
     )
 
@@ -199,6 +263,8 @@ def is_written_out(secret: str, match: re.Match[str]) -> bool:
     """Whether it is a secret without quotes: in a comment, a string, a line of a shell or of YAML,
     but no expression."""
     if _names_a_placeholder(secret) or not no_placeholder(secret, match):
+        return False
+    if _is_looked_up(secret, match):
         return False
     mixed = any(c.isdigit() for c in secret) and any(c.isalpha() for c in secret)
     if not mixed and not any(c in SIGNS for c in secret):
@@ -356,7 +422,10 @@ def _is_comment_or_string(before: str) -> bool:
 
 
 def _names_a_placeholder(secret: str) -> bool:
-    return bool(_PLACE.match(secret) or _PLACEHOLDER.match(secret) or _TYPE.fullmatch(secret))
+    is_number = _NUMBER.fullmatch(secret) and len(secret) <= LONGEST_NUMBER
+    return bool(
+        is_number or _PLACE.match(secret) or _PLACEHOLDER.match(secret) or _TYPE.fullmatch(secret)
+    )
 
 
 def _assigns_a_name(secret: str, equals: str) -> bool:
@@ -382,13 +451,34 @@ def _is_of_public_content(run: str, match: re.Match[str]) -> bool:
     text, start, end = match.string, match.start(), match.end()
     if _MEDIA.match(run) or _DATA.search(text[max(0, start - 100) : start]):
         return True
-    if "/" in text[max(0, start - 1) : end] and _FILE.match(text, end):
+    is_named = "/" in text[max(0, start - 1) : end] or _HEX.fullmatch(run)
+    if is_named and _FILE.match(text, end):
         return True
     before = text[max(0, start - LINE_CHARS) : start].rpartition("\n")[2]
     after = text[end : end + LINE_CHARS].partition("\n")[0]
-    if _CONTENT.search(before + " " + after) and not _SENSITIVE.search(before + " " + after):
+    line = f"{before} {after}"
+    is_decoded = len(run) >= LONG_CONTENT and _DECODED.search(before) is not None
+    is_long = len(run) > LONGEST_KEY
+    is_content = (is_decoded or is_long) and not _KEY.search(line) and not _holds_text(run)
+    says_so = is_content or _CONTENT.search(line) is not None
+    if says_so and not _SENSITIVE.search(line):
         return True
     return _is_in_a_public_block(text, start)
+
+
+def _is_looked_up(secret: str, match: re.Match[str]) -> bool:
+    """Whether it is the key of a table: parts of letters and then digits, behind `key`."""
+    named = _LOOKS_UP.match(match.string, match.start()) is not None
+    return named and _NUMBERED_NAME.fullmatch(secret) is not None
+
+
+def _holds_text(run: str) -> bool:
+    """Whether it begins as text in base64, such as a configuration with keys in it."""
+    try:
+        begins = base64.b64decode(run[:16], validate=True)
+    except ValueError:
+        return False
+    return all(0x20 <= byte < 0x7F or byte in b"\t\n\r" for byte in begins)
 
 
 def _is_in_a_public_block(text: str, at: int) -> bool:

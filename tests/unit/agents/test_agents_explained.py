@@ -30,6 +30,8 @@ def hide(text: str) -> str:
         ("eighth", 0.01, 0.06),
         ("ninth", 0.01, 0.02),
         ("tenth", 0.06, 0.02),
+        ("eleventh", 0.02, 0.03),
+        ("twelfth", 0.06, 0.1),
     ],
 )
 def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed: int) -> None:
@@ -38,7 +40,10 @@ def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed
     hold; those of the others are mostly hashes, ids and public keys). Of 69 examples of the rule
     sets of others (Nosey Parker, CredSweeper, Kingfisher), which are not kept here, the rules alone
     hid 70 %, this 88 %, and 94 % after that. The tenth was written last, and nothing was changed
-    after it was read: 94.0 % of 150, and none of 150 harmless strings."""
+    after it was read: 94.0 % of 150, and none of 150 harmless strings. The eleventh and twelfth are
+    halves of one that was blind (benchmarks/results/secrets-2026-11-28.txt): 90.1 % of 343, and
+    10.2 % of 275 harmless strings; after what the eleventh has taught 94.1 % of the twelfth, whose
+    misses nobody has read, and 9.3 %."""
     samples = secret_corpus_marked.read(f"{name}-secrets", seed)
     missed = [one.text for one in samples if one.secret in hide(one.text)]
     assert len(missed) <= shown * len(samples), "\n".join(missed)
@@ -108,6 +113,44 @@ def test_what_is_hidden_once_is_hidden_where_a_model_moved_it() -> None:
     safe, redaction = redact_prompt(prompt)
     assert "murmelbahn" not in repr(safe.messages)
     assert redaction.restore(safe.messages[2].text) == "KeyError: murmelbahn"
+
+
+@pytest.mark.parametrize(
+    ("text", "password"),
+    [
+        ("- name: DB_PASSWORD\n  value: wacholder", "wacholder"),
+        ("password: >-\n  wacholder\n", "wacholder"),
+        ('child.expect("password:")\nchild.sendline("wachol-der")', "wachol-der"),
+        ('"credentials": {\n  "user": "jo",\n  "code": "wacholder"\n}', "wacholder"),
+        ("[passwords]\njo = wacholder\n", "wacholder"),
+        ("SMTP_PASS='am alten zaun'", "am alten zaun"),
+        ("POSTGRES_PASSWORD: rot-ahorn", "rot-ahorn"),
+        ("PASSWORD=summer", "summer"),
+        ("jelszó: wacholder", "wacholder"),
+        ("# jo:wacholder@gpu7", "wacholder"),
+    ],
+)
+def test_a_password_is_known_by_the_lines_around_it(text: str, password: str) -> None:
+    assert password not in hide(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'pass_manager = "instcombine,gvn,licm"',
+        'api_key = read_secret("wandb")',
+        'secret_name = "wandb-credentials"',
+        'tuning_key = "M4096_N4096_K14336_bf16"',
+        "for w13, x7 in zip(w13_shards, swizzled): pass",
+        "redis://:@localhost:6379",
+        "postgres://postgres:postgres@localhost/test",
+        "token = secrets.token_urlsafe(32)",
+        'cipher = "aes-256-gcm"',
+        "f = lambda hidden:hidden@weight",
+    ],
+)
+def test_what_is_said_about_passwords_stays(text: str) -> None:
+    assert hide(text) == text
 
 
 @given(st.text())
