@@ -52,6 +52,12 @@ def plain(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
+def on_one_line(text: str) -> str:
+    """``plain`` text without line breaks: a name or an error of a repository begins no line of a
+    report, which CI obeys (`::error file=…`) and people believe (`ok  pays`)."""
+    return " ".join(plain(text).splitlines())
+
+
 def inert(markdown: str) -> str:
     """Markdown in which only code blocks, tables and emphasis still mean something."""
     parts, at = list[str](), 0

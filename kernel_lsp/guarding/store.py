@@ -22,6 +22,7 @@ from kernel_lsp.records import ACCEPTANCE_VERSION, Acceptance, Event, Evidence, 
 
 FOLDER = Path(".kernel-lsp", "accepted")
 MAX_BYTES = 8 * 1024**2
+MAX_NAME_CHARS = 1024
 TOLD_OF_MACHINE = (
     "torch",
     "triton",
@@ -129,6 +130,9 @@ def acceptances(root: Path) -> Iterator[tuple[Path, Acceptance | EvaluationError
     """Every file of a workspace, by name, with what it holds or why it cannot be read."""
     for path in sorted((root / FOLDER).glob("*.json")):
         try:
+            if not path.name.isprintable():
+                words = f"{path.name!r} has a name with control characters"
+                raise EvaluationError(words, "delete it: such a name is none of ours")
             yield path, _read(path, root)
         except EvaluationError as error:
             yield path, error
@@ -164,4 +168,8 @@ def _read(path: Path, root: Path) -> Acceptance:
         ) from error
     if PurePosixPath(acceptance.path).is_absolute() or ".." in PurePosixPath(acceptance.path).parts:
         raise EvaluationError(f"{path.name} names a file outside of the workspace", remedy)
+    # A line break would begin a line of its own in a report, and CI obeys lines (`::error …`).
+    names = acceptance.path, acceptance.qualname, acceptance.proposal, acceptance.accepted
+    if not all(name.isprintable() and len(name) <= MAX_NAME_CHARS for name in names):
+        raise EvaluationError(f"{path.name} holds a name that no program has", remedy)
     return acceptance

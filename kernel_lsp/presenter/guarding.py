@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from kernel_lsp.plain import plain
+from kernel_lsp.plain import on_one_line, plain
 from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.presenter.reports import sarif_log, sarif_uri
@@ -32,6 +32,7 @@ def guarded_text(found: Sequence[Guarded], problems: Sequence[str]) -> str:
         for one in found
     ]
     lines += [f"--  unreadable  {problem}" for problem in problems]
+    lines = [on_one_line(line) for line in lines]
     for one in found:
         lines += ["", one.revert.rstrip("\n")] if one.revert else []
     counts = Counter(one.holding.value for one in found)

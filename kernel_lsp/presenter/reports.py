@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kernel_lsp import __version__
+from kernel_lsp.plain import on_one_line
 from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.records import Analysis, Finding, Json, ParseProblem
 
@@ -44,7 +45,7 @@ def findings_text(results: Iterable[tuple[str | Path, Analysis]], *, summary: bo
             share = finding.data.get("share")
             lines.append(text if share is None else f"{text} [{share:.0%} of the recorded time]")
     lines += [_summary(num_files, rules, num_problems, num_failures)] if summary else []
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{on_one_line(line)}\n" for line in lines)
 
 
 def findings_statistics(results: Iterable[tuple[str | Path, Analysis]]) -> str:

@@ -192,6 +192,10 @@ def test_lost_evidence_is_no_acceptance(tmp_path: Path) -> None:
         (lambda data: {**data, "schema_version": 0}, "accept the rewrite again"),
         (lambda data: {**data, "path": "../../etc/passwd"}, "outside of the workspace"),
         (lambda data: {**data, "path": "/etc/passwd"}, "outside of the workspace"),
+        (lambda data: {**data, "qualname": "Model\n::error file=x::y"}, "no program has"),
+        (lambda data: {**data, "path": "model.py\nok  pays"}, "no program has"),
+        (lambda data: {**data, "path": "a/" * 3000 + "m.py"}, "no program has"),
+        (lambda data: {**data, "qualname": "Model\u202eevil"}, "no program has"),
         (lambda data: {**data, "evidence": {**data["evidence"], "device": "tpu"}}, "tpu"),
         (lambda data: [data], "cannot be read"),
     ],
@@ -203,6 +207,13 @@ def test_what_is_no_acceptance_is_refused_with_the_way_out(
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     ((_, error),) = acceptances(tmp_path)
     assert isinstance(error, EvaluationError) and words in str(error)
+
+
+def test_the_name_of_an_acceptance_begins_no_line_of_a_report(tmp_path: Path) -> None:
+    path = write(tmp_path, "model.py", BEFORE, rewritten(BEFORE), rewritten(BEFORE))
+    path.rename(path.with_name("a\n::error file=x::y.json"))
+    ((_, error),) = acceptances(tmp_path)
+    assert isinstance(error, EvaluationError) and "\n::error" not in str(error)
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
@@ -347,6 +358,8 @@ def test_reports_keep_to_their_schemas(tmp_path: Path) -> None:
     )
     read_back = json.loads(guarded_json(found, []))
     assert [rewrite["holding"] for rewrite in read_back["rewrites"]] == [h.value for h in Holding]
+    said = guarded_text([replace(one, detail="x\n::error::y") for one in found], ["z\nok  pays"])
+    assert "\n::error" not in said and "\nok  pays" not in said.partition("unreadable")[2]
     text = guarded_text(found, [])
     assert "+++ b/model.py" in text and text.splitlines()[-1].startswith("7 accepted rewrites, ")
 

@@ -101,6 +101,12 @@ def test_text_has_one_line_per_finding_and_a_summary() -> None:
     assert lines[2] == "1 finding in 3 files, KL105 1, 1 could not be checked"
 
 
+def test_the_name_of_a_file_begins_no_line_of_its_own() -> None:
+    """The runner of a CI takes a line that begins with `::` as an order."""
+    text = findings_text([("a\n::stop-commands::x.py", FOUND), ("b\r::error::y", BROKEN)])
+    assert len(text.splitlines()) == 3 and "\n::" not in text
+
+
 def test_text_without_findings_says_so() -> None:
     assert findings_text([]) == "0 findings in 0 files\n"
 
