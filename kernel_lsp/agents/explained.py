@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import takewhile
@@ -68,14 +69,14 @@ _ANSWER = re.compile(
     r"[\s\-{<]*[\"']?(?i:value|default|answer|response|string_?data|(?:\w{1,32}\.)?send\w{0,16})\b"
 )
 """A line whose own name says nothing: what it holds is named above."""
-MOST_LINES_BELOW = 4
+MAX_LINES_BELOW = 4
 _HEADING = re.compile(
     r"\s*(?:\[[\w.-]{0,40}(?i:credentials?|passwords?|secrets?|logins?)\]|[\"']?[\w.-]{0,40}"
     r"(?i:credentials?|passwords|secrets|logins)[\"']?\s{0,4}[:=]\s{0,4}\{?)\s*$"
 )
 _ENTRY = re.compile(r"\s*[\"']?[\w.@-]{1,60}[\"']?\s{0,4}[:=]\s{0,4}[^\s{\[(]")
 """A name and its value below such a heading."""
-MOST_ENTRIES = 20
+MAX_ENTRIES = 20
 _INSTALLS = re.compile(
     r"\b(?:apt(?:-get)?|pip3?|conda|mamba|yum|dnf|brew|npm|uv)\s[^\n]{0,60}?\b(?:install|add)\b"
 )
@@ -166,15 +167,23 @@ def unexplained(text: str, names: Iterable[str] = ()) -> Iterator[tuple[int, int
             if _is_public(text, start, stop, about=about):
                 done = stop
                 continue
-            if _is_unexplained(text, begin, place, own, about):
+            if _is_unexplained(_Line(text, begin, about), place, own):
                 yield start, stop
                 done = stop
 
 
-def _is_unexplained(
-    text: str, begin: int, place: tuple[int, int, bool], own: frozenset[str], about: bool
-) -> bool:
-    """Whether the token at ``place`` of the line from ``begin`` is to be hidden."""
+@dataclass(frozen=True, slots=True)
+class _Line:
+    text: str
+    """All of the text that it is a line of."""
+    begin: int
+    about: bool
+    """Whether it is about credentials."""
+
+
+def _is_unexplained(line: _Line, place: tuple[int, int, bool], own: frozenset[str]) -> bool:
+    """Whether the token at ``place`` is to be hidden."""
+    text, begin, about = line.text, line.begin, line.about
     start, stop, alone = place
     token = text[start:stop]
     if _ALGORITHM.fullmatch(token):
@@ -195,16 +204,16 @@ def _is_unexplained(
 def _lines_and_subjects(text: str) -> Iterator[tuple[int, int, bool]]:
     """Each line with whether it is about credentials, by its own words or by those above that it
     answers (`- name: DB_PASSWORD`, then `value: …`)."""
-    below, before, headed = MOST_LINES_BELOW, "", 0
+    below, before, headed = MAX_LINES_BELOW, "", 0
     for begin, end in _lines(text):
         line = text[begin:end]
         own = _ABOUT.search(line) is not None and not _INSTALLS.search(line)
         below = 0 if own else below + 1
         answers = _ANSWER.match(line) or (_OPEN.search(before) and _ALONE.match(line))
         entry = _ENTRY.match(line) if headed else None
-        is_below = below < MOST_LINES_BELOW and answers is not None
+        is_below = below < MAX_LINES_BELOW and answers is not None
         yield begin, end, own or is_below or entry is not None
-        headed = MOST_ENTRIES if _HEADING.match(line) else headed - 1 if entry else 0
+        headed = MAX_ENTRIES if _HEADING.match(line) else headed - 1 if entry else 0
         before = line
 
 
