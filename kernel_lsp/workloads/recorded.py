@@ -41,7 +41,7 @@ from kernel_lsp.workloads.tables import files, tables
 
 BY_HAND = "workloads.toml"
 RECORD_A_RUN = (
-    "record a run (`kernel-lsp record -- python your_program.py`; in an editor: *Record a Run*)"
+    "record a run (`kernel-lsp record -- python your_program.py`; in an editor: Record a Run)"
 )
 """The first remedy wherever nothing says what a target is called with."""
 _SEEN_KEYS = {"calls", "share", "mean_us", "autocast", "gradients"}

@@ -376,6 +376,7 @@ def test_what_cannot_be_measured_says_first_to_record_a_run() -> None:
     assert [hint.message.index(way) for way in ways] == sorted(
         hint.message.index(way) for way in ways
     )
+    assert "*" not in hint.message, "a diagnostic is plain text: editors show the asterisks"
 
 
 @pytest.mark.parametrize(("comment", "known"), [("x=f32[4,8]", True), ("x=f33[4,8]", False)])
