@@ -48,7 +48,7 @@ def load(file: Path) -> Baseline:
         for entry in content["findings"]:
             path, rule, target, message = (str(entry[name]) for name in _FIELDS)
             known[path, rule, target, message] += int(entry.get("count", 1))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         remedy = f"write it with: kernel-lsp check PATH --baseline {file} --update-baseline"
         raise KernelLspError(f"the baseline {file} cannot be read: {error}", remedy) from error
     return Baseline(file, known)

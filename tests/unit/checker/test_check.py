@@ -253,6 +253,9 @@ def test_a_baseline_that_cannot_be_read_is_no_empty_one(project: Path) -> None:
     assert check(".", "--baseline", "absent.json").exit_code == 2
     put(project / "broken.json", "[")
     assert "--update-baseline" in check(".", "--baseline", "broken.json").stderr
+    entry = '{"path": "a.py", "rule": "KL1", "target": "", "message": "", "count": 1e999}'
+    put(project / "endless.json", f'{{"findings": [{entry}]}}')
+    assert "--update-baseline" in check(".", "--baseline", "endless.json").stderr
     assert check(".", "--update-baseline").exit_code == 2
 
 
