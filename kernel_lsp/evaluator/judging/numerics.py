@@ -74,6 +74,8 @@ LOST = 1 / 16
 to finite values. 1 in a layer norm of largest values, 0.004 for a rounding of bfloat16."""
 FEW, SIGMAS = 4, 4.0
 """Draws from which a spread can be told; how many of its deviations are no luck."""
+SAME = 1e-12
+"""Relative difference of numbers in float64 that are one, but for float64's rounding."""
 CANCELLED = 2.0
 """How many times larger than this a result usually is, where it is small by chance."""
 NEAR_OVERFLOW = 64
@@ -165,7 +167,7 @@ def compare(
     floors = FLOORS.get(dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
     found = _verdict(selected, floors, constants, usual)
     if found.passed and is_narrow(dtype) and not added:
-        small = usual.size > CANCELLED * rms(selected.oracle)
+        small = usual.size > CANCELLED * rms(selected.oracle) or _is_one_number(selected.oracle)
         detail = _narrow_problem(shaped, eps, constants, small)
         found = replace(found, passed=not detail, detail=detail)
     return replace(found, worst=_worst(versions)) if found.candidate_error else found
@@ -229,7 +231,8 @@ def _finite_parts(versions: _OutputVersions) -> tuple[_OutputVersions, _OutputVe
 def _narrow_problem(versions: _OutputVersions, eps: float, constants: float, small: bool) -> str:
     """What narrow.py says of a result, or of the first of its pieces that it says something of:
     each has rows enough to be held to the rules by itself. ``small``: the result is so by chance,
-    and its rules are shares of it; else they take few versions, for they look for what has one
+    and its rules are shares of it, or it is one number many times, whose error has one direction
+    however it came; else they take few versions, for they look for what has one
     direction, and in many draws of a noise some has."""
     others = versions.moved
     if small:
@@ -241,6 +244,14 @@ def _narrow_problem(versions: _OutputVersions, eps: float, constants: float, sma
         if found:
             return found
     return ""
+
+
+def _is_one_number(oracle: torch.Tensor) -> bool:
+    """Whether all elements are the same, as in the gradient of a bias whose outputs are summed."""
+    if not oracle.numel():
+        return False
+    least, most = map(float, torch.aminmax(oracle))
+    return most - least <= SAME * max(abs(least), abs(most))
 
 
 def _truth(reference: torch.Tensor, oracle: torch.Tensor | None) -> torch.Tensor:

@@ -144,6 +144,19 @@ def test_a_gradient_that_cancels_under_autocast_is_held_to_its_terms(
     assert thirds.problems(seed, lambda trial: trial["circumstance"] == AUTOCAST) == []
 
 
+def test_a_gradient_in_16_bits_that_is_one_number_is_held_to_what_rounding_makes_of_one() -> None:
+    """Its 260 elements are the same sum of 33 weights, so their errors have one direction."""
+    texts = (
+        text.replace("65, 260", "65, 260, dtype=torch.bfloat16").replace(
+            "randn(33, 65", "randn(33, 65, dtype=torch.bfloat16"
+        )
+        for text in (PROGRAM, THIRDS)
+    )
+    pair = Pair(*texts)
+    assert pair.problems(3, lambda trial: trial["edit"] == "batch") == []
+    assert pair.problems(6, lambda trial: trial["family"] == "shifted" and trial["grad"]) == []
+
+
 def test_terms_that_cancel_near_the_largest_value_may_overflow_in_another_order(
     thirds: Pair,
 ) -> None:
