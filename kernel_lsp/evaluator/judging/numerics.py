@@ -232,8 +232,8 @@ def _narrow_problem(versions: _OutputVersions, eps: float, constants: float, sma
     """What narrow.py says of a result, or of the first of its pieces that it says something of:
     each has rows enough to be held to the rules by itself. ``small``: the result is so by chance,
     and its rules are shares of it, or it is one number many times, whose error has one direction
-    however it came; else they take few versions, for they look for what has one
-    direction, and in many draws of a noise some has."""
+    however it came; else they take few versions, for they look for what has one direction, and in
+    many draws of a noise some has."""
     others = versions.moved
     if small:
         others = (*others, *versions.further, *versions.errors)

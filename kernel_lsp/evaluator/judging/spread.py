@@ -18,8 +18,8 @@ Of the first two the rule takes the largest, or the mean and four deviations whe
 the third what three of four draws stay below, which one that explodes does not move. None of them
 loosens what has many elements: there the root mean square is no matter of luck, and all of them
 agree with the one run. The rules of narrow.py, which look for what has one direction, take them
-only where the result is small by chance, or one number many times: with all rounds in each of them, gradients in bfloat16
-that were multiplied by 1.02 passed.
+only where the result is small by chance, or one number many times: with all rounds in each of
+them, gradients in bfloat16 that were multiplied by 1.02 passed.
 
 Measured only when a comparison fails, in rounds, until it passes or `ROUNDS` are over: who is wrong
 is so by far more than these can explain, which is seen before the first (`HOPELESS`).
