@@ -167,7 +167,7 @@ def compare(
     floors = FLOORS.get(dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
     found = _verdict(selected, floors, constants, usual)
     if found.passed and is_narrow(dtype) and not added:
-        small = usual.size > CANCELLED * rms(selected.oracle) or _is_one_number(selected.oracle)
+        small = _is_small_or_one(selected.oracle, usual)
         detail = _narrow_problem(shaped, eps, constants, small)
         found = replace(found, passed=not detail, detail=detail)
     return replace(found, worst=_worst(versions)) if found.candidate_error else found
@@ -246,10 +246,11 @@ def _narrow_problem(versions: _OutputVersions, eps: float, constants: float, sma
     return ""
 
 
-def _is_one_number(oracle: torch.Tensor) -> bool:
-    """Whether all elements are the same, as in the gradient of a bias whose outputs are summed."""
-    if not oracle.numel():
-        return False
+def _is_small_or_one(oracle: torch.Tensor, usual: Usual) -> bool:
+    """Whether a result is small by chance, or all of its elements are the same, as in the gradient
+    of a bias whose outputs are summed."""
+    if not oracle.numel() or usual.size > CANCELLED * rms(oracle):
+        return bool(oracle.numel())
     least, most = map(float, torch.aminmax(oracle))
     return most - least <= SAME * max(abs(least), abs(most))
 
