@@ -19,6 +19,7 @@ ORDER = (
     "emacs-eglot",
     "emacs-lsp-mode",
     "emacs-29",
+    "kate",
     "helix",
     "zed",
     "jetbrains",

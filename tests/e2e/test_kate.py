@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from pages import blocks
-from stories import CLIENTS, EXAMPLE, ON_CPU, PATIENCE_S, ROOT, told
+from stories import CLIENTS, EXAMPLE, ON_CPU, PATIENCE_S, ROOT, STEPS, seen, told
 from test_vim import TEXT
 
 PROGRAMS = ("kate", "Xvfb", "xdotool", "dbus-daemon", "dbus-send")
@@ -262,3 +262,11 @@ def test_a_rewrite_is_offered_applied_saved_and_undone(judged: Path, tmp_path: P
         editor.key("ctrl+z", "ctrl+s")
         until(lambda: path.read_text() == EXAMPLE)
         until(lambda: told(data)[-1] == "reverted")
+        until(lambda: any("verified" in one for one in editor.messages()))
+        titles = editor.menu(line, 8)
+        editor.choose(titles, next(one for one in titles if one.startswith("Dismiss ")))
+        until(lambda: told(data)[-1] == "dismissed")
+    shown = ("hint", "hover", "menu", "apply", "undo", "dismiss")
+    features = {feature: feature in shown or None for feature in STEPS.values()}
+    features |= {"lens": False, "evidence": False}
+    seen("kate", {"editor": "Kate 22.12", "how": "the program", "features": features})
