@@ -167,13 +167,13 @@ def unexplained(text: str, names: Iterable[str] = ()) -> Iterator[tuple[int, int
             if _is_public(text, start, stop, about=about):
                 done = stop
                 continue
-            if _is_unexplained(_Line(text, begin, about), place, own):
+            if _is_unexplained(_TokenLine(text, begin, about), place, own):
                 yield start, stop
                 done = stop
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TokenLine:
     text: str
     """All of the text that it is a line of."""
     begin: int
@@ -181,7 +181,7 @@ class _Line:
     """Whether it is about credentials."""
 
 
-def _is_unexplained(line: _Line, place: tuple[int, int, bool], own: frozenset[str]) -> bool:
+def _is_unexplained(line: _TokenLine, place: tuple[int, int, bool], own: frozenset[str]) -> bool:
     """Whether the token at ``place`` is to be hidden."""
     text, begin, about = line.text, line.begin, line.about
     start, stop, alone = place
