@@ -92,7 +92,7 @@ _REFERS = re.compile(
     r"|(?i:name|ref|policy|mode|type|field)[\"']?\s{0,4}[:=]\s{0,4}[\"']?$"
 )
 """Before what a secret is called or how it is kept, which is none."""
-_GIVES_IT = re.compile(rf"[\w.-]{{0,40}}?{_KIND}[=:]")
+_GIVES_IT = re.compile(_KIND + r"[=:]")
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _ADDRESS = re.compile(
     r"[a-z][a-z0-9+]{1,9}://"
@@ -262,9 +262,25 @@ def _is_syntax(text: str, begin: int, start: int, stop: int) -> bool:
 def _is_given(text: str, begin: int, start: int, stop: int) -> bool:
     """Whether it is the value of a password by the text around it."""
     before = text[max(begin, start - NEAR_CHARS) : start]
-    if _GIVES.search(before) is not None or _GIVES_IT.match(text, start, stop) is not None:
+    if _GIVES.search(before) is not None:
+        return True
+    named = _name_in(text[start:stop])
+    if named is not None and named[0] == 0:
         return True
     return _GIVES_BELOW.search(text[max(0, start - 2 * NEAR_CHARS) : start]) is not None
+
+
+def _name_in(token: str) -> tuple[int, int] | None:
+    """Begin and end of a name before its value, `DB_PASSWORD=`; None: there is none. What stands
+    before the word is gone back over by hand: a pattern that begins with up to NEAR_CHARS letters
+    tries so many at each place."""
+    found = _GIVES_IT.search(token)
+    if found is None:
+        return None
+    begin, first = found.start(), max(0, found.start() - NEAR_CHARS)
+    while begin > first and (token[begin - 1].isalnum() or token[begin - 1] in "_.-"):
+        begin -= 1
+    return begin, found.end()
 
 
 def _is_phrase(text: str, own: frozenset[str]) -> bool:
@@ -278,7 +294,8 @@ def _is_phrase(text: str, own: frozenset[str]) -> bool:
 def _is_compound(token: str, own: frozenset[str]) -> bool:
     """Whether it is made of parts that are each too short to be judged, and one is no word of
     programs: `post-duif`."""
-    value = _GIVES_IT.sub("", token, count=1)
+    begin, end = _name_in(token) or (0, 0)
+    value = token[:begin] + token[end:]
     words = [word.lower() for word in _WORD.findall(value) if len(word) >= SHORTEST_OF_COMPOUND]
     return (
         len(value) >= SHORTEST_WITH_DIGITS
