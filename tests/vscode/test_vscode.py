@@ -370,7 +370,8 @@ def test_the_package_is_small_and_holds_what_it_needs(vscode: Path) -> None:
     with zipfile.ZipFile(package) as archive:
         names = archive.namelist()
     assert "extension/dist/extension.js" in names
-    assert any(name.startswith("extension/bundled/kernel_lsp-") for name in names)
+    bundled = [name for name in names if name.startswith("extension/bundled/kernel_lsp-")]
+    assert len(bundled) == 1 and bundled[0].endswith(".whl.br")
     assert not any("node_modules" in name or name.endswith(".ts") for name in names)
 
 

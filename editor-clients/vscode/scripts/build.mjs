@@ -2,7 +2,8 @@
 // README shows the pictures of the public repository, as a marketplace wants it.
 // Before: bundled/ holds the wheel of the server (scripts/setup-vscode puts it there).
 
-import { copyFile, mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { brotliCompressSync, constants } from "node:zlib";
 import { createVSIX } from "@vscode/vsce";
 import { build } from "esbuild";
 
@@ -24,6 +25,10 @@ await copyFile("../../examples/diagonal_matmul.py", "media/example.py");
 const wheels = (await readdir("bundled").catch(() => [])).filter((name) => name.endsWith(".whl"));
 if (wheels.length !== 1)
   throw new Error(`bundled/ holds ${wheels.length} wheels, not one: run scripts/setup-vscode`);
+// One text of 6.5 MB is 1.3 MB so, and 1.8 deflated. src/install.ts unpacks it.
+const window = { [constants.BROTLI_PARAM_LGWIN]: constants.BROTLI_MAX_WINDOW_BITS };
+const wheel = await readFile(`bundled/${wheels[0]}`);
+await writeFile(`bundled/${wheels[0]}.br`, brotliCompressSync(wheel, { params: window }));
 const { version, repository } = JSON.parse(await readFile("package.json", "utf8"));
 const place = (kind) => `${repository.url.replace(/\.git$/, "")}/${kind}/HEAD/${repository.directory}`;
 const links = { baseImagesUrl: place("raw"), baseContentUrl: place("blob") };

@@ -3,14 +3,17 @@
 // package index: numpy is no pure-Python wheel, and all of them are ten times the size of the extension.
 
 import { execFile } from "node:child_process";
-import { readdir, rm } from "node:fs/promises";
-import { homedir } from "node:os";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { brotliDecompress } from "node:zlib";
 import { type CancellationToken, ProgressLocation, window } from "vscode";
 import { pythonOf } from "./locate.ts";
 
 const run = promisify(execFile);
+const unpack = promisify(brotliDecompress);
+const PACKED = ".br";
 const NEEDS: readonly [number, number] = [3, 11];
 const NAMES = ["python3", "python3.13", "python3.12", "python3.11", "python"];
 const PROBE = "import sys, venv, ensurepip; print(*sys.version_info[:2])";
@@ -21,8 +24,8 @@ export async function install(
   bundled: string,
   interpreter: string | undefined,
 ): Promise<void> {
-  const wheel = (await readdir(bundled).catch(() => [])).find((name) => name.endsWith(".whl"));
-  if (wheel === undefined)
+  const packed = (await readdir(bundled).catch(() => [])).find((name) => name.endsWith(`.whl${PACKED}`));
+  if (packed === undefined)
     throw new Error("this build of the extension carries no server: pip install CLONE-OF-KERNEL-LSP");
   const python = await newEnough([...(interpreter ? [interpreter] : []), ...NAMES]);
   const options = { location: ProgressLocation.Notification, title: "kernel-lsp", cancellable: true };
@@ -31,8 +34,15 @@ export async function install(
     await rm(folder, { recursive: true, force: true });
     await step(token, python, ["-I", "-m", "venv", folder]);
     progress.report({ message: "installing the server" });
-    const pip = ["-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", join(bundled, wheel)];
-    await step(token, pythonOf(folder), pip);
+    const place = await mkdtemp(join(tmpdir(), "kernel-lsp-"));
+    try {
+      const wheel = join(place, packed.slice(0, -PACKED.length));
+      await writeFile(wheel, await unpack(await readFile(join(bundled, packed))));
+      const pip = ["-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel];
+      await step(token, pythonOf(folder), pip);
+    } finally {
+      await rm(place, { recursive: true, force: true });
+    }
   });
 }
 
