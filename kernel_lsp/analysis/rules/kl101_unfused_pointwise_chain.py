@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernel_lsp.analysis.rules.base import Hit, Rule, RuleSite, hit
 from kernel_lsp.analysis.rules.flow import LocalFacts
 from kernel_lsp.analysis.rules.torchops import POINTWISE, POINTWISE_MODULES, REDUCTIONS, operation
-from kernel_lsp.analysis.source import FunctionNode, children, words
+from kernel_lsp.analysis.source import COMPILERS, FunctionNode, children, words
 from kernel_lsp.analysis.targets import is_tensor_operation, parameters
 from kernel_lsp.records import TargetKind
 
@@ -19,8 +19,6 @@ _MIN_LENGTH = 3
 _NOT_TENSORS = words(
     "size dim ndimension numel item tolist stride data_ptr element_size get_device"
 )
-_COMPILERS = frozenset({"torch.compile", "torch.jit.script", "torch.jit.trace"})
-"""They fuse what this rule finds, on a GPU."""
 _OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow"}
 
 
@@ -175,25 +173,11 @@ def _is_compiled(site: RuleSite, function: FunctionNode) -> bool:
     decorators = [*function.decorator_list, *node.decorator_list]
     if any(_is_compiler(site, d.func if isinstance(d, ast.Call) else d) for d in decorators):
         return True
-    named = {node.name, function.name}
-    return any(
-        isinstance(call, ast.Call)
-        and call.args
-        and _is_compiler(site, call.func)
-        and _first_name(call.args[0]) in named
-        for call in ast.walk(site.file.tree)
-    )
+    return not site.file.compiled_names.isdisjoint({node.name, function.name})
 
 
 def _is_compiler(site: RuleSite, function: ast.expr) -> bool:
-    return site.file.dotted(function) in _COMPILERS
-
-
-def _first_name(node: ast.expr) -> str | None:
-    """``f`` of ``f``, and of ``f(x).to(device)``, which constructs it."""
-    while isinstance(node, ast.Call | ast.Attribute):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else None
+    return site.file.dotted(function) in COMPILERS
 
 
 def _tensors(site: RuleSite, function: FunctionNode) -> dict[str, _UnfusedChain]:
