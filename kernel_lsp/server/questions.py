@@ -196,9 +196,9 @@ class Questions:
             return None
         except Exception as error:  # whatever a client answers with, it is no permission
             log.warning("a question was not answered: %s", error)
-            told = f"kernel-lsp has a question that this editor does not show. {instead}"
+            message = f"kernel-lsp has a question that this editor does not show. {instead}"
             self._ls.window_show_message(
-                types.ShowMessageParams(type=types.MessageType.Warning, message=told)
+                types.ShowMessageParams(type=types.MessageType.Warning, message=message)
             )
             return None
         return getattr(reply, "title", None)

@@ -10,10 +10,10 @@ Let o be the oracle, r the reference, c the candidate, eps the spacing of the ou
 
 The factor 2 is the contract: no less accurate than eager by more than that. The moved oracle is
 there because one run of the reference can be right by luck (a scalar that cancels); it measures
-what the *problem* does to rounding, so an honest reassociation passes. Where one run says too little,
-because a sum cancels by chance, more of both is measured, and the floor is a share of what the
-result usually is (spread.py). The floor (16 eps = 1.9e-6
-in float32, 1 eps in half types whose own output rounding is already in error(r)) lets through
+what the *problem* does to rounding, so an honest reassociation passes. Where one run says too
+little, because a sum cancels by chance, more of both is measured, and the floor is a share of what
+the result usually is (spread.py). The floor (16 eps = 1.9e-6 in float32, 1 eps in half types, whose
+own output rounding is already in error(r)) lets through
 reorderings of sums that happen to be exact in the reference. A gradient may be zero in exact
 arithmetic (that of a bias before a batch norm): o is then what float64's rounding left of terms
 that cancelled, and floors are shares of these terms, RMS(o) / eps of float64, instead of RMS(o).

@@ -4,8 +4,9 @@ items and keys of its arguments that it replaces. A cache of keys and values is 
 Writes in place stay calls of the graph, in their order. After each, everybody reads the tensor as
 `after_write` gives it, so that no value of a graph is two things: what reads the old content reads
 another node than what reads the new one (`keep_write`). `require_order` proves of a rewritten
-graph that nothing is read at the wrong side of a write. Replaced attributes are outputs of the
-graph behind those that are returned (`replaced_places`); the printed forward sets them last.
+graph that what reads an old content still reads it before the write. Replaced attributes are
+outputs of the graph behind those that are returned (`ReplacedPlaces`); the printed forward sets
+them last.
 
 Refused, each with its reason: views that are read after what they are views of was written,
 tensors that the gate does not compare (attributes that are no buffers), writes while gradients are
@@ -44,7 +45,8 @@ REMEDY = "its parts and the modules that it calls can be rewritten"
 
 def keep_write(graph: Graph, node: fx.Node) -> bool:
     """Whether the call writes into an argument or a buffer, and stays. What follows it in the graph
-    reads the new content from then on. Raises CaptureError for a write that could not be told."""
+    reads the new content from then on. Raises CaptureError for a write that a graph
+    cannot hold."""
     target = node.args[0]
     base = _written_base(target) if isinstance(target, fx.Node) else None
     source = _source_of(graph, base) if base is not None else None
