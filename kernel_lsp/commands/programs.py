@@ -122,17 +122,8 @@ async def _optimize(plan: ProgramPlan, settings: Settings) -> ProgramOutcome:
 
 
 def gains(found: ProgramOutcome) -> bool:
-    """Whether our edits make the program faster than its best other way. Where one did not finish
-    nobody knows which that is, and nothing is faster."""
-    if (
-        found.measured is None
-        or found.best is None
-        or found.without is None
-        or found.measured.unfinished
-    ):
-        return False
-    ratio = found.measured.ratio(found.without, found.best)
-    return ratio is not None and measuring.pays(ratio)
+    """Whether our edits make the program surely faster than what it can have without them."""
+    return found.best is not None and found.beaten_by(found.best) is not None
 
 
 def _find_offer(found: ProgramOutcome) -> ProgramVariant | None:
@@ -224,7 +215,7 @@ def _keep_page(
 
 def gain_words(found: ProgramOutcome) -> str | None:
     """``412 ms -> 371 ms per step, 1.11x (1.10–1.12) against torch.compile``."""
-    measured, mine, other = found.measured, found.best, found.without
+    measured, mine, other = found.measured, found.best, _compared_with(found)
     if measured is None or mine is None or other is None:
         return None
     ratio, before, after = (
@@ -236,6 +227,12 @@ def gain_words(found: ProgramOutcome) -> str | None:
         f"{cards.duration(before)} -> {cards.duration(after)} per step, {_ratio(ratio)}"
         f" against {other.name}"
     )
+
+
+def _compared_with(found: ProgramOutcome) -> ProgramWay | None:
+    """What the best edits are told against: what they surely beat, else the fastest other way."""
+    beaten = found.beaten_by(found.best) if found.best is not None else None
+    return beaten or found.without
 
 
 # --- one page -------------------------------------------------------------------------------------
@@ -357,6 +354,8 @@ def _conclusion(
         return
     if mine is not None and (gain := gain_words(found)) is not None:
         yield f"{mine.name}: {gain}"
+        if other != _compared_with(found) and (ratio := measured.ratio(other, mine)) is not None:
+            yield f"against {other.name} {_ratio(ratio)}: it had few runs"
     if other != AS_IS and (ratio := measured.ratio(AS_IS, other)) is not None and ratio.low > 1.0:
         yield f"without any edit of ours, {other.name} gives {_ratio(ratio)}: {_how(other)}"
     if applied:
@@ -364,7 +363,19 @@ def _conclusion(
     if offered is not None:
         yield from _how_to_use(found, offered, is_applied=bool(applied))
     elif mine is not None and not measured.unfinished:
-        yield "the edits do not pay in this program: nothing is offered"
+        yield _why_nothing(measured, other, mine)
+
+
+def _why_nothing(measured: MeasuredWays, other: ProgramWay, mine: ProgramWay) -> str:
+    """``other``: the fastest way without our edits; ``mine``: the fastest with."""
+    ratio = measured.ratio(other, mine)
+    few = measured.rounds_together(other, mine) < measuring.FEW
+    if ratio is not None and ratio.mid >= measuring.WORTH and few:
+        return (
+            "whether the edits pay is not sure yet, and nothing is offered: the same command goes "
+            "on from here"
+        )
+    return "the edits do not pay in this program: nothing is offered"
 
 
 def _how_to_use(
@@ -411,7 +422,7 @@ def _how(way: ProgramWay) -> str:
 
 
 def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
-    measured = found.measured
+    measured, against = found.measured, _compared_with(found)
     return {
         "command": list(found.recording.command),
         "targets": [
@@ -443,8 +454,9 @@ def _outcome_json(found: ProgramOutcome) -> dict[str, Any]:
         "ways": _ways_json(found, measured) if measured else [],
         "best": found.best,
         "best_without": found.without,
-        "gain": measured.ratio(found.without, found.best)
-        if measured and found.without and found.best
+        "gain_against": against,
+        "gain": measured.ratio(against, found.best)
+        if measured and against and found.best
         else None,
         "taken": dict(found.taken),
         "notes": list(found.notes),

@@ -344,7 +344,7 @@ class ProgramBench:
         self._measure(ways, ROUNDS.first)
         if variant is not None and is_noticed and self._leaves_time_for_targets(variant):
             self._time_compiled(variant)
-            self._make_sure()
+            self._make_sure(ROUNDS.sure)
 
     def _leaves_time_for_targets(self, begun: ProgramVariant) -> bool:
         """Whether the edit ``begun`` and torch.compile can be timed until it is sure, and targets
@@ -367,15 +367,18 @@ class ProgramBench:
         ways = [way for way in self._compiled_first(begun) if way.name not in wrong]
         self._measure(ways, ROUNDS.first)
 
-    def _make_sure(self) -> None:
+    def _make_sure(self, tries: Sequence[range]) -> None:
         """Time the edits that seem to pay beside the fastest way without them, until an interval is
-        known; those with which the program computes something else are none."""
+        known; those with which the program computes something else are none. ``tries``: the rounds
+        of each time."""
         while (pair := self.measured.promising) is not None and not self._is_right(pair[1]):
             self._discard(pair[1])
         if pair is None:
             return
         before, after = pair
-        for rounds in ROUNDS.sure:
+        if self.measured.surely_beaten(after) == before:
+            return
+        for rounds in tries:
             is_done = self._measure(pair, rounds)
             ratio = self.measured.ratio(before, after)
             if not is_done or ratio is None or ratio.mid < measuring.WORTH:
@@ -473,8 +476,9 @@ class ProgramBench:
         if composed:
             fastest = [way for way in (AS_IS, self.measured.best_plain) if way is not None]
             self._measure([*dict.fromkeys(fastest), *composed], ROUNDS.composed)
-        self._make_sure()
+        self._make_sure(ROUNDS.sure)
         self._measure(self._plain[1:], ROUNDS.first)
+        self._make_sure(ROUNDS.sure_later)
         schedule = BenchSchedule(self)
         measuring.measure_doubtful(self.measured, self._start, self._say, schedule)
         # Before the rounds, which take all the time there is: unchecked edits are not offered.

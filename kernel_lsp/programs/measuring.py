@@ -50,6 +50,8 @@ class RoundNumbers:
     round four, of which Student's t gives an interval (with two it would be 64 deviations wide),
     and four more where one of these was disturbed (of 1.12x, 1.07x, 1.00x and 1.09x on an H200
     nobody knows whether they pay). Looking twice at 99 % may be wrong twice as often."""
+    sure_later: tuple[range, ...] = (range(16, 19), range(19, 23))
+    """The same beside a compiler's other mode, where that is the fastest way when it was timed."""
 
 
 ROUNDS = RoundNumbers()
@@ -68,6 +70,8 @@ DRAWS = 5
 WORTH = 1.01
 """Ratio of the step's times from which edits are offered; its interval's lower bound must be above
 1."""
+FEW = 4
+"""Rounds together below which an interval says little: 10 deviations of the mean with three."""
 T_99 = {1: 63.66, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50}
 """Student's t for 99 %, by degrees of freedom. With 95 % five of 200 programs would be called
 faster than themselves (`benchmarks/step_aa.py`), and the best of several ways is looked at."""
@@ -116,6 +120,28 @@ class MeasuredWays:
             high=_exp(middle + half),
             confidence=0.99,
         )
+
+    def rounds_together(self, one: ProgramWay, other: ProgramWay) -> int:
+        """How many rounds have times of both."""
+        first, second = self.runs.get(one, {}), self.runs.get(other, {})
+        return sum(bool(first[n].step_ms and second[n].step_ms) for n in first if n in second)
+
+    def surely_beaten(self, mine: ProgramWay) -> ProgramWay | None:
+        """The fastest way without our edits that ``mine`` surely beats; None where there is none.
+
+        Faster ways, by their own few rounds, must be behind ``mine`` in these: a compiler's mode
+        that was timed once, at the end, takes nothing from what is sure against the others. With
+        `FEW` rounds and more it does."""
+        plain = [way for way in self.runs if not way.is_edited and self.speed(way) is not None]
+        for way in sorted(plain, key=lambda one: -(self.speed(one) or 0.0)):
+            ratio = self.ratio(way, mine)
+            if ratio is None or ratio.mid < WORTH:
+                return None
+            if pays(ratio):
+                return way
+            if self.rounds_together(way, mine) >= FEW:
+                return None
+        return None
 
     def speed(self, way: ProgramWay) -> float | None:
         """How many times as fast as the program as it is, in the rounds that have both."""

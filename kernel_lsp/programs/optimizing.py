@@ -108,12 +108,22 @@ class ProgramOutcome:
 
     @property
     def best(self) -> ProgramWay | None:
-        """The fastest way with our edits."""
-        return (
-            self.measured.best(way for way in self.measured.runs if way.is_edited)
-            if self.measured
-            else None
-        )
+        """The fastest way with our edits of which a gain is sure; where there is none, the fastest
+        with any."""
+        if self.measured is None:
+            return None
+        edited = [way for way in self.measured.runs if way.is_edited]
+        sure = [way for way in edited if self.beaten_by(way) is not None]
+        return self.measured.best(sure or edited)
+
+    def beaten_by(self, way: ProgramWay) -> ProgramWay | None:
+        """The fastest way without our edits that this one surely beats, computing the same; None
+        where there is none, and where a way did not finish, which may be the fastest."""
+        if self.measured is None or self.measured.unfinished:
+            return None
+        agreement = self.agreements.get(way.name)
+        is_right = agreement is not None and agreement.right
+        return self.measured.surely_beaten(way) if is_right else None
 
     @property
     def covered(self) -> float | None:

@@ -1,6 +1,7 @@
 """Replays a graph with fresh inputs, returns a copy, and captures again when a parameter moved.
 
-Its memory can be written in training too, whoever captured: under inference_mode it could not be."""
+Its memory can be written in training too, whoever captured: under inference_mode it could not be.
+Nothing is captured under autocast, which keeps 16-bit copies of weights for as long as it is on."""
 
 import torch
 import torch.nn as nn
@@ -14,6 +15,8 @@ class ModelNew(nn.Module):
         self.key = None
 
     def forward(self, x):
+        if torch.is_autocast_enabled("cuda"):
+            return self.compute(x)
         key = (x.shape, x.dtype, tuple(p.data_ptr() for p in self.parameters()))
         if self.key != key:
             self.capture(x)
@@ -28,8 +31,11 @@ class ModelNew(nn.Module):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                torch.relu(self.norm(self.linear(self.given)))
+                self.compute(self.given)
             torch.cuda.current_stream().wait_stream(side)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
-                self.out = torch.relu(self.norm(self.linear(self.given)))
+                self.out = self.compute(self.given)
+
+    def compute(self, x):
+        return torch.relu(self.norm(self.linear(x)))

@@ -17,7 +17,7 @@ from kernel_lsp.commands import programs
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.patching.store import Place, is_own
 from kernel_lsp.programs import composing, measuring, mirror, offering, program_edits, targets
-from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
+from kernel_lsp.programs.measuring import AS_IS, COMPILED, Agreement, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import ProgramOutcome
 from kernel_lsp.programs.resuming import KeptRuns
@@ -410,9 +410,43 @@ def test_an_edit_is_timed_again_before_one_disturbed_run_drops_it() -> None:
     assert not asked, "what is near the fastest is measured with it later"
 
 
+def outcome_of(found: MeasuredWays, *, is_right: bool = True) -> ProgramOutcome:
+    agreements = {EDITED.name: Agreement(right=is_right, steps=())}
+    return ProgramOutcome(recording=None, targets=(), measured=found, agreements=agreements)  # type: ignore[arg-type]
+
+
+def four_rounds(late_ms: float, *more_ms: float) -> MeasuredWays:
+    """Our edits surely beat torch.compile; its other mode, timed once or more often at the end, is
+    the fastest without them by its own time."""
+    times = {AS_IS: 20.0, FAST: 10.0, EDITED: 9.0}
+    runs = {way: {n: run(way, ms + n / 100) for n in range(4)} for way, ms in times.items()}
+    late = dict(enumerate((late_ms, *more_ms)))
+    return MeasuredWays(runs={**runs, SLOW: {n: run(SLOW, ms) for n, ms in late.items()}})
+
+
+def test_a_mode_that_is_timed_once_at_the_end_takes_nothing_from_a_sure_gain() -> None:
+    found = outcome_of(four_rounds(9.8))
+    assert found.without == SLOW and found.best == EDITED and programs.gains(found)
+    assert found.beaten_by(EDITED) == FAST, "what the gain is told against"
+    words = programs.gain_words(found)
+    assert words is not None and words.endswith("against torch.compile")
+    assert not programs.gains(outcome_of(four_rounds(9.0))), "it is as fast as our edits"
+    assert not programs.gains(outcome_of(four_rounds(9.8), is_right=False))
+    scattered = four_rounds(9.8, 8.8, 9.9, 9.7)
+    assert scattered.rounds_together(SLOW, EDITED) == measuring.FEW
+    assert not programs.gains(outcome_of(scattered)), "four rounds say that nobody knows"
+
+
+def test_what_is_sure_is_offered_before_what_was_faster_once() -> None:
+    found, lucky = four_rounds(9.8), replace(EDITED, name="ours, compiled", mode="default")
+    found.runs[lucky] = {0: run(lucky, 8.9)}
+    outcome = outcome_of(found)
+    assert found.best_edited == lucky and outcome.best == EDITED and programs.gains(outcome)
+
+
 def test_a_way_that_took_too_long_leaves_the_program_without_a_verdict() -> None:
     found = measured()
-    outcome = ProgramOutcome(recording=None, targets=(), measured=found)  # type: ignore[arg-type]
+    outcome = outcome_of(found)
     assert programs.gains(outcome)
     found.runs[SLOW] = {0: run(SLOW, 1.0, failed="it crashed")}
     assert programs.gains(outcome), "what crashes is no alternative"
