@@ -47,7 +47,7 @@ def make_task(number: int) -> WriterRow:
         )
     )
     row = WriterRow(
-        name=f"t{number}", part=WriterPart.TRAIN, family="f", source=SOURCE.format(number=number),
+        name=f"t{number}", part=WriterPart.REINFORCED, family="f", source=SOURCE.format(number=number),
         graph=graph, question="", plain="", grams=(), digest=str(number), ops=("relu",),
         replies=(WrittenReply(text="def forward(self, x1):\n    return x1\n",
                               skills=(str(number),), gain=None),),

@@ -173,7 +173,7 @@ def _run(stage: str, options: argparse.Namespace) -> Json:
         generate_seconds=options.generate_seconds,
         judge_seconds=options.judge_seconds,
         time_seconds=options.time_seconds,
-        at_once=max(1, options.jobs - 2),
+        at_once=options.jobs,
         samples=options.samples,
         plain_samples=min(options.samples, 4),
     )
@@ -188,7 +188,7 @@ def _reinforcement(options: argparse.Namespace) -> Any:
     from trainer.writer.sampling import SamplingPlan
 
     sampling = SamplingPlan(
-        temperature=options.temperature, top_p=1.0, batch=1024, new_tokens=options.new_tokens
+        temperature=options.temperature, top_p=1.0, new_tokens=options.new_tokens
     )
     plan = ReinforcementPlan(
         steps=options.steps,
@@ -204,7 +204,7 @@ def _reinforcement(options: argparse.Namespace) -> Any:
         epochs=options.rl_epochs,
         kl=options.kl,
         judge_seconds=options.step_judge_seconds,
-        at_once=max(1, options.jobs - 2),
+        at_once=options.jobs,
         sampling=sampling,
         batch_tokens=options.batch_tokens,
         seed=options.seed,
@@ -243,8 +243,8 @@ def _tiny(plan: Any) -> Any:
 
 
 def keep(work: Path, out: Path) -> None:
-    """Copy what is worth it: results, the model in 8 bits, and the rows where they are not
-    large."""
+    """Copy what is worth it: results, the last model in 8 bits, and before there is one the rows.
+    A model of 17 M parameters fills what comes back from a lent machine."""
     out.mkdir(parents=True, exist_ok=True)
     results = {
         stage: json.loads((work / f"{stage}.json").read_text("utf-8"))
@@ -252,14 +252,14 @@ def keep(work: Path, out: Path) -> None:
         if (work / f"{stage}.json").is_file()
     }
     (out / RESULTS).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    models = [(work / "model", out), (work / "rl" / "model", out / "rl")]
-    if models := [(model, packed) for model, packed in models if model.is_dir()]:
+    models = [one for one in (work / "rl" / "model", work / "model") if one.is_dir()]
+    if models:
         from trainer.writer import packing
 
-        for model, packed in models:
-            if not (packed / packing.SMALL_FILES).is_file():
-                packing.pack(model, packed)
-    elif (work / ROWS).is_file() and not (work / "train.json").is_file():
+        for rows in out.glob(f"{ROWS}*"):
+            rows.unlink()
+        packing.pack(models[0], out)
+    elif (work / ROWS).is_file():
         _copy_parts(work / ROWS, out)
 
 

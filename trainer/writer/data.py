@@ -202,11 +202,11 @@ def _rows(text: str) -> list[WriterRow]:
     return [wire.from_json(WriterRow, json.loads(line)) for line in text.split("\n") if line]
 
 
-def shortest(rows: Sequence[WriterRow], count: int) -> list[WriterRow]:
-    """Training tasks with the shortest rewrites that are expected to be faster: what a small writer
-    gets right first."""
-    training = [row for row in rows if row.part is WriterPart.TRAIN]
-    chosen = sorted(filtered(training), key=lambda one: (len(one[1].text), one[0].name))
+def shortest(rows: Sequence[WriterRow], part: WriterPart, count: int) -> list[WriterRow]:
+    """Tasks of a part with the shortest rewrites that are expected to be faster: what a small
+    writer gets right first."""
+    some = [row for row in rows if row.part is part]
+    chosen = sorted(filtered(some), key=lambda one: (len(one[1].text), one[0].name))
     return [row for row, _ in chosen[:count]]
 
 

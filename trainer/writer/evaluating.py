@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import itertools
 import json
 import math
 import random
@@ -51,16 +52,17 @@ PER_FAMILY = 3
 BEST_OF = (1, 4, 16)
 SUPERVISED, REINFORCED = "", "rl-"
 """What the arms of a model begin with."""
-WRITTEN = (
-    ("sampled", 4),
-    ("greedy", 1),
-    ("sampled-plain", 4),
-    ("sampled", 16),
-    ("greedy-plain", 1),
-)
-"""Which replies of a model are judged first, and how many of a task: the time may end before all
-are."""
 BASELINES = ("engine", "nearest", "unchanged")
+WRITTEN = (
+    (("sampled", 4), ("greedy", 1), ("sampled-plain", 4)),
+    (("sampled", 16), ("greedy-plain", 1)),
+)
+"""Which replies of a model are judged first, with the baselines, and which then; how many of a
+task. The time may end before all are."""
+SECOND_TURNS = 0.15
+"""Share of the time for judging that replies to failures have."""
+BLOCK = 32
+"""Tasks after which what is known is written down."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +106,7 @@ class WriterEvaluation:
         training = [row for row in rows if row.part is WriterPart.TRAIN]
         self._chosen = _choose_of_parts(rows, plan, smallest=device != "cuda")
         self._asked = asked = [row for part in self._chosen.values() for row in part]
+        self._mixed = _mixed(list(self._chosen.values()))
         self._models = models_in(folder)
         self._seconds: Json = {}
         self._arms: dict[str, Arm] = {
@@ -119,8 +122,6 @@ class WriterEvaluation:
         shared = helpers.read(folder / MODEL)
         device = "cuda" if device == "cuda" else "interpreter"
         self.judge = WriterJudge(device, plan.at_once, shared, KnownVerdicts(folder / VERDICTS))
-        self._end = math.inf
-        """Of judging."""
 
     def write(self) -> None:
         """Writes what was found so far."""
@@ -134,19 +135,24 @@ class WriterEvaluation:
     async def judge_all(self) -> None:
         """Judges the replies of all models, within the time for it."""
         begun = time.monotonic()
-        self._end = begun + self._plan.judge_seconds
-        for name, most in _order(self._models):
-            await self._judge_arm(name, most)
-            self._seconds["judge"] = time.monotonic() - begun
-            self.keep({})
+        end = begun + (1 - SECOND_TURNS) * self._plan.judge_seconds
+        for arms in _passes(self._models):
+            for at in range(0, len(self._mixed), BLOCK):
+                cases = [
+                    case
+                    for row in self._mixed[at : at + BLOCK]
+                    for name, most in arms
+                    for case in _cases(self._arms[name], [row], most)
+                ]
+                await self.judge.judge(cases, end)
+                self._seconds["judge"] = time.monotonic() - begun
+                self.keep({})
         for prefix, place in self._models.items():
             sampled = self._arms[f"{prefix}sampled"]
             self._arms[f"{prefix}first"] = {name: texts[:1] for name, texts in sampled.items()}
             self._arms[f"{prefix}second"] = self._asked_again(place, f"{prefix}first")
-            await self._judge_arm(f"{prefix}second", 1)
-
-    async def _judge_arm(self, name: str, most: int) -> None:
-        await self.judge.judge(_in_rounds(self._arms[name], self._asked, most), self._end)
+            second = _cases(self._arms[f"{prefix}second"], self._mixed, 1)
+            await self.judge.judge(second, begun + self._plan.judge_seconds)
 
     async def time_winners(self) -> Json:
         """Times right replies beside each other on a GPU; what was found, empty where nothing is
@@ -158,7 +164,7 @@ class WriterEvaluation:
         return _times_of(self._chosen, self._arms, self.judge.known)
 
     def keep(self, more: Json) -> Json:
-        """What is known so far, on disk after each arm: the run may end."""
+        """What is known so far, on disk after each block of tasks: the run may end."""
         result = _result(self._chosen, self._arms, self.judge, self._seconds, self._device) | more
         result["near_duplicates"] = self._duplicates
         replace_file(self._folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
@@ -173,7 +179,7 @@ class WriterEvaluation:
         its failure; tasks whose first sample was not judged are left out."""
         found: Arm = {row.name: [] for row in self._asked}
         failed: list[tuple[WriterRow, str]] = []
-        for case in _in_rounds(self._arms[first], self._asked, 1):
+        for case in _cases(self._arms[first], self._mixed, 1):
             verdict = self.judge.known.get(case.key)
             if verdict is None or verdict.unknown:
                 continue
@@ -194,10 +200,21 @@ def models_in(folder: Path) -> dict[str, Path]:
     return {prefix: place for prefix, place in places.items() if place.is_dir()}
 
 
-def _order(prefixes: Iterable[str]) -> list[tuple[str, int]]:
-    """(arm, replies of a task) in the order in which they are judged."""
-    written = [(f"{prefix}{name}", most) for name, most in WRITTEN for prefix in prefixes]
-    return [*written[: len(written) // 2], *((name, 1) for name in BASELINES), *written]
+def _passes(prefixes: Iterable[str]) -> list[list[tuple[str, int]]]:
+    """(arm, replies of a task) that are judged of one task after the other, in two passes: all arms
+    of a task together, since a judge opens its program once, and pairs are whole where the time
+    ends."""
+    first, then = (
+        [(f"{prefix}{name}", most) for name, most in part for prefix in prefixes]
+        for part in WRITTEN
+    )
+    return [[*first, *((name, 1) for name in BASELINES)], then]
+
+
+def _mixed(parts: Sequence[Sequence[WriterRow]]) -> list[WriterRow]:
+    """The tasks of all parts by turns."""
+    turns = itertools.zip_longest(*parts)
+    return [row for turn in turns for row in turn if row is not None]
 
 
 def _timed_arms(arms: dict[str, Arm]) -> list[str]:
@@ -245,7 +262,7 @@ def _choose_of_parts(
         part: choose([row for row in rows if row.part is part], plan.tasks, smallest)
         for part in (WriterPart.COMPOSITIONS, WriterPart.OPERATORS)
     }
-    seen = data.shortest(rows, plan.seen_tasks)
+    seen = data.shortest(rows, WriterPart.TRAIN, plan.seen_tasks)
     return found | ({WriterPart.TRAIN: seen} if seen else {})
 
 
@@ -313,14 +330,9 @@ def _model(place: Path, device: str) -> Iterator[tuple[Any, Any]]:
             torch.cuda.empty_cache()
 
 
-def _in_rounds(arm: Arm, asked: Sequence[WriterRow], most: int) -> list[WrittenCase]:
-    """Every task's first replies first, should the time end; ``most`` of each."""
-    return [
-        WrittenCase(row, arm[row.name][place])
-        for place in range(most)
-        for row in asked
-        if place < len(arm[row.name])
-    ]
+def _cases(arm: Arm, rows: Sequence[WriterRow], most: int) -> list[WrittenCase]:
+    """``most`` replies to each task."""
+    return [WrittenCase(row, text) for row in rows for text in arm[row.name][:most]]
 
 
 # --- the nearest rewrite ----------------------------------------------------------------------

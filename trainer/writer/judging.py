@@ -111,6 +111,7 @@ class WriterJudge:
         self._device, self._at_once, self._helpers = device, at_once, helpers
         self._store = store or KnownVerdicts(None)
         self._gates: list[Gate] = []
+        self._gate_of: dict[str, Gate] = {}
         self.known: dict[str, WriterVerdict] = {}
 
     async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
@@ -138,13 +139,15 @@ class WriterJudge:
         """Ends the gates."""
         await asyncio.gather(*(gate.close() for gate in self._gates))
         self._gates.clear()
+        self._gate_of.clear()
 
-    def _gate(self) -> Gate:
-        """The one whose turn it is: it is put behind the others."""
+    def _gate(self, row: WriterRow) -> Gate:
+        """Where this row's program is judged each time: a gate opens a reference once for all
+        replies that come one after the other."""
         if not self._gates:
             self._gates = [Gate() for _ in range(1 if self._at_once < 4 else GATES)]
-        self._gates.append(self._gates.pop(0))
-        return self._gates[-1]
+        following = self._gates[len(self._gate_of) % len(self._gates)]
+        return self._gate_of.setdefault(row.name, following)
 
     def _settled(self, case: WrittenCase) -> WriterVerdict | str:
         """What needs no gate, or the program that it judges."""
@@ -179,7 +182,7 @@ class WriterJudge:
         )
         begun = time.monotonic()
         try:
-            found = await self._gate().evaluate(request)
+            found = await self._gate(case.row).evaluate(request)
         except EvaluationError as error:
             return WriterVerdict(status=REFUSED, detail=f"{error.cause}"[:300])
         verdict = _verdict_of(found)

@@ -1,6 +1,6 @@
 """A writer is reinforced by the gate's verdicts: `python -m trainer.writer rl`.
 
-A step draws tasks of the training part, samples a group of replies to each, judges them on every
+A step draws tasks that are kept for it (split.py), samples a group of replies to each, judges them on every
 core, asks failed ones again with their failure (``turns`` above 1), and makes a few epochs of
 clipped updates against the weights that sampled, with a pull to the supervised weights:
 
@@ -28,6 +28,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from kernel_lsp.errors import ConfigError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json
 from trainer.algorithms import batches, divergence, losses
@@ -38,6 +39,7 @@ from trainer.writer import data, helpers, short_form, turns
 from trainer.writer.judging import KnownVerdicts, WriterJudge, WriterVerdict, WrittenCase
 from trainer.writer.rows import WriterRow
 from trainer.writer.sampling import SamplingPlan, text_of, write
+from trainer.writer.split import WriterPart
 from trainer.writer.tokens import encode
 from trainer.writer.training import LENGTHS, MODEL
 from trainer.writer.turns import WriterTurn
@@ -54,7 +56,7 @@ class ReinforcementPlan:
     seconds: float = 420.0
     """Wall time of all steps."""
     pool: int = 2000
-    """Tasks of the training part that are drawn from, those with the shortest rewrites."""
+    """Tasks that are drawn from, those with the shortest rewrites."""
     tasks: int = 64
     """Of a step."""
     group: int = 16
@@ -73,9 +75,7 @@ class ReinforcementPlan:
     judge_seconds: float = 60.0
     """Of one turn's judging; what is not judged then has no reward."""
     at_once: int = 14
-    sampling: SamplingPlan = field(
-        default_factory=lambda: SamplingPlan(temperature=1.0, top_p=1.0, batch=1024)
-    )
+    sampling: SamplingPlan = field(default_factory=lambda: SamplingPlan(temperature=1.0, top_p=1.0))
     """With ``top_p`` 1: else the ratios are not those of the sampler."""
     seed: int = 0
 
@@ -142,7 +142,12 @@ class WriterReinforcement:
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0
         )
-        self._rows = data.shortest(data.read(folder), plan.pool)
+        self._rows = data.shortest(data.read(folder), WriterPart.REINFORCED, plan.pool)
+        if not self._rows:
+            raise ConfigError(
+                "no task is kept for reinforcement",
+                "make more data: one task in eight is kept (trainer/writer/split.py)",
+            )
         self._by_name = {row.name: row for row in self._rows}
         self.step, self._spent = 0, 0.0
         self._restore()

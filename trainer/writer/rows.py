@@ -146,7 +146,7 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
     graph = names.graph(capture.graph)
     return WriterRow(
         name=name,
-        part=part_of(found, (one.op for one in capture.graph.operations)),
+        part=part_of(found, seen.digest, (one.op for one in capture.graph.operations)),
         family=found.family,
         source=source,
         graph=capture.graph,

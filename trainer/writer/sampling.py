@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.writer.decoding import CpuDecoder
+from trainer.writer.decoding import WriterDecoder
 from trainer.writer.short_form import END
 from trainer.writer.tokens import encode
 from trainer.writer.training import LENGTHS
@@ -18,8 +17,8 @@ from trainer.writer.training import LENGTHS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingPlan:
-    batch: int = 1536
-    """Sequences at once: their keys and values take 8 KB a token."""
+    batch: int = 768
+    """Sequences at once on a GPU: their keys and values take 8 KB a token."""
     new_tokens: int = 1400
     temperature: float = 0.8
     top_p: float = 0.95
@@ -60,79 +59,31 @@ def write(
 
     Prompts of like length go together, so little is padded."""
     order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-    ways = _on_cpu if model.device.type == "cpu" else _in_batches
+    ordered = [prompts[place] for place in order]
     model.eval()
-    written = ways(model, tokenizer, [prompts[place] for place in order], sampled, plan, end)
+    places = plan.places if model.device.type == "cpu" else plan.batch
+    longest = len(ordered[-1]) if ordered else 0
+    context = min(longest + plan.new_tokens + 1, 2 * LENGTHS[-1])
+    decoder = WriterDecoder(model, min(places, len(prompts)), context)
+
+    def choose(scores: Tensor) -> Tensor:
+        return _drawn(scores, plan) if sampled else scores.argmax(-1)
+
+    written = decoder.replies(ordered, choose, tokenizer.eos_token_id, plan.new_tokens, end)
     found: list[list[int] | None] = [None] * len(prompts)
     for place, reply in zip(order, written, strict=False):
         found[place] = reply
     return found
 
 
-def _in_batches(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[Sequence[int]],
-    sampled: bool,
-    plan: SamplingPlan,
-    end: float,
-) -> list[list[int] | None]:
-    """Fewer than prompts where the time ends."""
-    found: list[list[int] | None] = []
-    for at in range(0, len(prompts), plan.batch):
-        if time.monotonic() > end:
-            break
-        found += _batch(model, tokenizer, prompts[at : at + plan.batch], sampled, plan)
-    return found
+def _drawn(scores: Tensor, plan: SamplingPlan) -> Tensor:
+    """A token for each row, out of the likeliest ones that together have ``top_p``.
 
-
-def _batch(
-    model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], sampled: bool, plan: SamplingPlan
-) -> list[list[int]]:
-    longest = max(map(len, prompts))
-    pad, stop = tokenizer.pad_token_id, tokenizer.eos_token_id
-    tokens = torch.tensor([[pad] * (longest - len(one)) + list(one) for one in prompts])
-    tokens = tokens.to(model.device)
-    ways: dict[str, Any] = {"do_sample": False}
-    if sampled:
-        ways = {"do_sample": True, "temperature": plan.temperature, "top_p": plan.top_p, "top_k": 0}
-    with torch.no_grad():
-        made = model.generate(
-            input_ids=tokens,
-            attention_mask=(tokens != pad).long(),
-            max_new_tokens=min(plan.new_tokens, 2 * LENGTHS[-1] - longest),
-            pad_token_id=pad,
-            eos_token_id=stop,
-            **ways,
-        )
-    return [_up_to(reply, stop) for reply in made[:, longest:].tolist()]
-
-
-def _up_to(reply: list[int], stop: int) -> list[int]:
-    return reply[: reply.index(stop) + 1] if stop in reply else reply
-
-
-def _on_cpu(
-    model: Any,
-    tokenizer: Any,
-    prompts: Sequence[Sequence[int]],
-    sampled: bool,
-    plan: SamplingPlan,
-    end: float,
-) -> list[list[int] | None]:
-    decoder = CpuDecoder(model, plan.places, 2 * LENGTHS[-1])
-
-    def choose(scores: Tensor) -> int:
-        return _drawn(scores, plan) if sampled else int(scores.argmax())
-
-    return decoder.replies(prompts, choose, tokenizer.eos_token_id, plan.new_tokens, end)
-
-
-def _drawn(scores: Tensor, plan: SamplingPlan) -> int:
-    """A token out of the likeliest ones that together have ``top_p``."""
-    chances = (scores / plan.temperature).softmax(-1)
-    if plan.top_p >= 1:
-        return int(torch.multinomial(chances, 1))
-    chances, tokens = chances.sort(descending=True)
-    kept = chances * (chances.cumsum(0) - chances < plan.top_p)
-    return int(tokens[torch.multinomial(kept, 1)])
+    The token with the largest p / e is drawn as often as p says, where e are exponential draws:
+    `torch.multinomial` does the same and waits for the device to say that the chances are valid."""
+    chances = (scores.float() / plan.temperature).softmax(-1)
+    if plan.top_p < 1:
+        ordered, tokens = chances.sort(descending=True)
+        ordered = ordered * (ordered.cumsum(-1) - ordered < plan.top_p)
+        chances = torch.zeros_like(chances).scatter(-1, tokens, ordered)
+    return (chances / torch.empty_like(chances).exponential_()).argmax(-1)

@@ -3,8 +3,11 @@
 Two parts are held out. *operators*: every task with one of `HELD_OUT_OPERATORS`, in its source or
 in its captured graph. *compositions*: tasks whose operators are all known, in an order of kinds
 (families.py) that no task of the training part has; a hash of the family decides. Families of a
-single kind stay in training, else whole kinds would be unseen. Not covered: the same mathematics
-spelled by other operators, which `near_duplicates` does not find either."""
+single kind stay in training, else whole kinds would be unseen. Of what is left one task in eight, by a
+hash of its tree, is *reinforced*: it is kept for the gate's verdicts (reinforcing.py), since a
+writer knows the rewrites of its lessons by heart, and reinforcing these teaches nothing. Not
+covered: the same mathematics spelled by other operators, which `near_duplicates` does not find
+either."""
 
 from __future__ import annotations
 
@@ -24,24 +27,33 @@ HELD_OUT_OPERATORS = frozenset(
 """Of five kinds: two pointwise, one each of reduce, norm, loss and softmax, and a pool."""
 HELD_OUT_SHARE = 8
 """One of so many families is held out."""
+REINFORCED_SHARE = 8
+"""One of so many other tasks is kept for reinforcement."""
 OVERLAP = 0.9
 """Share of a task's runs of tokens in one training task from which it counts as a duplicate."""
 
 
 class WriterPart(StrEnum):
     TRAIN = "train"
+    REINFORCED = "reinforced"
     COMPOSITIONS = "compositions"
     OPERATORS = "operators"
 
 
-def part_of(found: TaskStructure, graph_operators: Iterable[str] = ()) -> WriterPart:
-    """``graph_operators``: of the captured graph, where it is known."""
+def part_of(found: TaskStructure, digest: str, graph_operators: Iterable[str] = ()) -> WriterPart:
+    """The part of a task. ``digest``: of its tree (likeness.py); ``graph_operators``: of the
+    captured graph, where it is known."""
     if HELD_OUT_OPERATORS & {*found.ops, *(one.rstrip("_") for one in graph_operators)}:
         return WriterPart.OPERATORS
-    if len(found.kinds) < 2:
-        return WriterPart.TRAIN
-    number = int.from_bytes(hashlib.sha256(found.family.encode()).digest()[:4])
-    return WriterPart.COMPOSITIONS if number % HELD_OUT_SHARE == 0 else WriterPart.TRAIN
+    if len(found.kinds) > 1 and _hash(found.family) % HELD_OUT_SHARE == 0:
+        return WriterPart.COMPOSITIONS
+    if _hash(digest) % REINFORCED_SHARE == 0:
+        return WriterPart.REINFORCED
+    return WriterPart.TRAIN
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
 
 def near_duplicates(held_out: Sequence[Mark], training: Sequence[Mark]) -> Json:

@@ -165,9 +165,18 @@ def test_held_out_operators_count_wherever_they_are_seen() -> None:
         for op in ("relu", "mish")
     )
     assert plain is not None and held is not None
-    assert split.part_of(held) is WriterPart.OPERATORS
-    assert split.part_of(plain, ["leaky_relu_"]) is WriterPart.OPERATORS
-    assert split.part_of(plain) is split.part_of(plain, ["relu"]) is not WriterPart.OPERATORS
+    assert split.part_of(held, "") is WriterPart.OPERATORS
+    assert split.part_of(plain, "", ["leaky_relu_"]) is WriterPart.OPERATORS
+    assert split.part_of(plain, "") is split.part_of(plain, "", ["relu"])
+    assert split.part_of(plain, "") is not WriterPart.OPERATORS
+
+
+def test_one_of_eight_known_tasks_is_kept_for_reinforcement() -> None:
+    single = structure("class Model:\n    def forward(self, x):\n        return F.relu(x)\n")
+    assert single is not None
+    parts = [split.part_of(single, str(number)) for number in range(800)]
+    assert set(parts) == {WriterPart.TRAIN, WriterPart.REINFORCED}
+    assert 70 < parts.count(WriterPart.REINFORCED) < 130
 
 
 def test_near_duplicates_are_found_by_tree_operators_and_text() -> None:
@@ -265,13 +274,13 @@ def test_a_small_batch_changes_inputs_and_guard_and_nothing_else() -> None:
     assert with_small_batch(small) is small
 
 
-def test_a_cpu_writes_what_transformers_writes_whoever_shares_the_places() -> None:
+def test_writing_is_what_transformers_writes_whoever_shares_the_places() -> None:
     import time
 
     import torch
     import transformers
 
-    from trainer.writer.decoding import CpuDecoder
+    from trainer.writer.decoding import WriterDecoder
 
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
@@ -290,13 +299,30 @@ def test_a_cpu_writes_what_transformers_writes_whoever_shares_the_places() -> No
         reply = made[0, len(question) :].tolist()
         expected.append(reply[: reply.index(7) + 1] if 7 in reply else reply)
     expected[3] = []  # longer than its place
-    decoder = CpuDecoder(model, places=2, context=32)
 
-    def choose(scores: torch.Tensor) -> int:
-        return int(scores.argmax())
+    def choose(scores: torch.Tensor) -> torch.Tensor:
+        return scores.argmax(-1)
 
-    assert decoder.replies(questions, choose, 7, 12, time.monotonic() + 60) == expected
+    for places in (1, 2, 5):
+        decoder = WriterDecoder(model, places, context=32)
+        assert decoder.replies(questions, choose, 7, 12, time.monotonic() + 60) == expected
     assert decoder.replies(questions, choose, 7, 12, 0.0) == [None] * 5
+
+
+def test_tokens_are_drawn_as_often_as_their_chances_and_none_of_the_tail() -> None:
+    import torch
+
+    from trainer.writer.sampling import SamplingPlan, _drawn
+
+    torch.manual_seed(0)
+    scores = torch.tensor([0.5, 0.2, 0.25, 0.05]).log().expand(20_000, 4)
+    for top_p, chances in ((1.0, [0.5, 0.2, 0.25, 0.05]), (0.7, [2 / 3, 0.0, 1 / 3, 0.0])):
+        drawn = _drawn(scores, SamplingPlan(temperature=1.0, top_p=top_p))
+        shares = drawn.bincount(minlength=4) / len(drawn)
+        assert shares.tolist() == pytest.approx(chances, abs=0.015)
+        assert all(share > 0 for share, chance in zip(shares, chances, strict=True) if chance)
+    square = _drawn(scores, SamplingPlan(temperature=0.5, top_p=1.0)).bincount() / len(scores)
+    assert square[0] == pytest.approx(0.25 / (0.25 + 0.04 + 0.0625 + 0.0025), abs=0.015)
 
 
 # --- names, helpers, data that arrives, a model that travels ------------------------------------
