@@ -7,19 +7,20 @@ into a reply before that becomes code. Not covered: a secret that looks like wor
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kernel_lsp import origins
 from kernel_lsp.agents import explained
-from kernel_lsp.agents.secret_rules import RULES
+from kernel_lsp.agents.secret_rules import NAMED, RULES, name_starts
 from kernel_lsp.agents.secret_values import Holds
 from kernel_lsp.config import OPENAI_KEY, OPENAI_URL, Settings
 from kernel_lsp.errors import ConfigError
@@ -60,6 +61,8 @@ COMMON_HOSTS |= {
 """Machines that are called like what programs are full of."""
 
 Restore = Callable[[str], str]
+Find = Callable[[int], "re.Match[str] | None"]
+"""The next match that begins at a place or after it."""
 
 
 class Redaction:
@@ -85,8 +88,14 @@ class Redaction:
         for known in self._known:
             if known in text:
                 text = text.replace(known, self._placeholder(known))
+        starts, read = list[int](), ""
         for pattern, holds in (*RULES, *of_this_machine()):
-            text = self._without(pattern, holds, text)
+            if pattern not in NAMED:
+                text = self._without(holds, text, functools.partial(pattern.search, text))
+                continue
+            if text != read:
+                starts, read = name_starts(text), text
+            text = self._without(holds, text, functools.partial(_next, pattern, text, starts))
         return text
 
     def hide_unexplained(self, text: str, names: Iterable[str]) -> str:
@@ -121,12 +130,12 @@ class Redaction:
         """How many secrets were hidden."""
         return len(self._secrets)
 
-    def _without(self, pattern: re.Pattern[str], holds: Holds, text: str) -> str:
-        """The text with placeholders for what the pattern finds. In what was found and is no
-        secret the search goes on: `LOGIN PASSWORD '…'` holds two names."""
+    def _without(self, holds: Holds, text: str, find: Find) -> str:
+        """The text with placeholders for what is found. In what was found and is no secret the
+        search goes on: `LOGIN PASSWORD '…'` holds two names."""
         parts, done, at = list[str](), 0, 0
-        while match := pattern.search(text, at):
-            named = (name for name in NAMES if name in pattern.groupindex)
+        while match := find(at):
+            named = (name for name in NAMES if name in match.re.groupindex)
             group: Any = next((name for name in named if match[name] is not None), 0)
             start, end = match.span(group)
             secret = match[group]
@@ -139,6 +148,15 @@ class Redaction:
 
     def _placeholder(self, secret: str) -> str:
         return self._secrets.setdefault(secret, f"__{self._stem}_{len(self._secrets) + 1}__")
+
+
+def _next(
+    pattern: re.Pattern[str], text: str, starts: Sequence[int], at: int
+) -> re.Match[str] | None:
+    """What `pattern.search(text, at)` finds, if all of its matches begin at ``starts``."""
+    places = range(bisect.bisect_left(starts, at), len(starts))
+    matches = (pattern.match(text, starts[place]) for place in places)
+    return next((match for match in matches if match), None)
 
 
 def redact(text: str, known: Iterable[str] = ()) -> tuple[str, Restore]:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_lsp.agents import secret_values, secrets
+from kernel_lsp.agents.secret_rules import NAME, name_starts
 from kernel_lsp.agents.secrets import Redaction, key_for, key_source, redact, redact_prompt
 from kernel_lsp.config import Settings
 from kernel_lsp.records import Message, Prompt, Role, ToolCall
@@ -142,6 +143,13 @@ def test_a_secret_inside_another_comes_back() -> None:
     hidden, restore = redact(text, (inner,))
     assert inner not in hidden
     assert restore(hidden) == text
+
+
+@given(st.from_regex(NAME))
+def test_a_name_is_found_by_its_stem(text: str) -> None:
+    match = NAME.search(text)
+    assert match is not None
+    assert match.start() in name_starts(text)
 
 
 def test_redacting_takes_linear_time() -> None:
