@@ -141,7 +141,7 @@ _NAME = (
     r"|(?:auth|access|api|bearer|refresh|session|bot|id|jwt)[_.-]?token)[sS]?"
 )
 _WEAK_NAME = (
-    r"(?:(?i:pwd|webhook(?:_url)?|token|auth|key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w|creds?)"
+    r"(?:(?i:pwd|webhook(?:_url)?|token|auth|(?<!cache[ _-])key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w|creds?)"
     # `dbpass`, `rootpw`, but no word that ends so
     r"|(?<![A-Za-z])(?!(?i:by|com|encom|sur|tres|over|under|multi|forward|fast)pass)(?i:[a-z]{2,8}(?:pass|pw|psk))"
     r"(?![A-Za-z]))"
@@ -174,7 +174,8 @@ _SHORT = re.compile(
     r"(?i:passw(?:or)?d|passphrase|pwd)" + _EQUALS + r"[\"'](?P<secret>[A-Za-z\d]{4,5})[\"']"
 )
 _VARIABLE = re.compile(
-    r"(?<![\w.])(?:[A-Z][A-Z0-9]{0,31}_){0,6}(?:PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|PW|PSK)="
+    r"(?<![\w.])(?:(?:[A-Z][A-Z0-9]{0,31}_){0,6}(?:PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|PW|PSK)"
+    r"|(?:[A-Z][a-z]{1,15}){1,3}(?:Pass(?:word|wd|phrase)?|Pwd|Psk))="
     r"(?:(?P<q>[\"'])(?P<single>[^\"'\n$%{}<>]{4,120})(?P=q)|(?P<secret>[^\s\"'`$%{}<>()|;&,]{4,120}))"
 )
 """Of an environment, as shells and files of settings write it: its value is no expression."""
@@ -259,7 +260,7 @@ _PIPED = re.compile(
 )
 """What is written into a program that asks for a password."""
 _OPTION = re.compile(
-    r"(?:\b(?:login|redis-cli|ldap\w{1,12}|smbclient|mongo(?:sh|dump)?|7z|zip|keytool)\b"
+    r"(?:\b(?:login|redis-cli|ipmitool|mosquitto_\w{3}|ldap\w{1,12}|smbclient|mongo(?:sh|dump)?|7z|zip|keytool)\b"
     r"[^\n\"']{0,100}?\s-(?:p|a|w|P|pass)|-pass(?:in|out)?\s{1,4}pass:|--passphrase"
     r"|\bopenssl\s[^\n\"']{1,80}?\s-k|\bnet\s{1,4}use\s[^\n]{1,80}?/user:\S{1,60}|thin:[\w.$]{1,64}/)"
     r"\s{0,4}+[\"']?+(?P<secret>[^\s\"'@|<>]{6,256}+)"

@@ -73,9 +73,9 @@ LONGEST_NUMBER = 18
 """Of a machine, with its `0x`: `state["key"] = 0x9e3779b97f4a7c15`."""
 _OF_A_PUBLIC_KEY = re.compile(r"(?i:public[-_ .]?(?:key[-_ .]?)?)$")
 _HASH = re.compile(
-    r"(?i:(?<![a-z])(?:sha\d{0,3}|md5|blake\w{0,4}|commit|rev|revision|digest|checksum|hash|etag"
+    r"(?i:(?<![a-z])(?:sha\d{0,3}|md5|blake\w{0,4}|cache[ _-](?:key|hit|miss)|commit|rev|revision|digest|checksum|hash|etag"
     r"|integrity|fingerprint|tree|blob|layer|version|(?<!session_)id))"
-    r"[\"']?\]?\s{0,2}[:=/-]?\s{0,2}[\"']?$"
+    r"[\"']?\]?\s{0,2}[:=/-]?\s{0,2}[\"']?$|[a-z](?:ID|Ref)\($"
 )
 """Before a run of digits: it says which content or thing is meant, as everybody may know."""
 _CONTENT = re.compile(
@@ -97,7 +97,7 @@ _HEX = re.compile(r"[0-9a-fA-F]+")
 _MEDIA = re.compile(
     r"iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBERi0|PHN2Zy|AAAA[BC]3NzaC1|AAAAE2VjZHNh"
     r"|gA[JSW]V|gAN[9j]|k05VTVBZ|f0VMR|H4sI|UEsDB|QlpoO|/Td6W|KLUv/|d09G|AAEAAA|T2dnU|SUQz|PD94bW"
-    r"|7f454c46|89504e47|1f8b08|504b0304|934e554d"
+    r"|MII[BC]IjANBgkqhkiG9w0BAQEFAAOC|MFkwEwYHKoZIzj0|7f454c46|89504e47|1f8b08|504b0304|934e554d"
 )
 """How pictures, documents, archives, pickles, programs and public keys begin in base64, and some in
 hexadecimal digits."""
@@ -130,7 +130,7 @@ BLOCK_CHARS = 8000
 """Before a run of base64: how far back the beginning of its certificate is looked for."""
 _HEX_PART = re.compile(r"(?<![A-Za-z0-9])[0-9a-fA-F]{32,}(?![A-Za-z0-9])")
 _INTEGRITY = re.compile(
-    r"sha\d{3}-|_{0,2}Z[NKLTd]?\w|(?:bc1[qp]|age1)[a-z0-9]{38,}$|baf[yk][a-z2-7]{50,}$|Qm\w{43,44}$"
+    r"sha\d{1,3}-|_{0,2}Z[NKLTd]?\w|(?:bc1[qp]|age1)[a-z0-9]{38,}$|baf[yk][a-z2-7]{50,}$|Qm\w{43,44}$"
 )
 """How hashes of packages, the names that a C++ compiler makes, and public addresses begin."""
 
@@ -336,7 +336,7 @@ def random_label(run: str, match: re.Match[str]) -> bool:
     that has none."""
     text = match.string[max(0, match.end() - 36) : match.end()]
     is_known = _says_which(match) or _is_in_a_public_block(match.string, match.start())
-    if is_known or _UUID.fullmatch(text):
+    if is_known or _UUID.fullmatch(text) or _INTEGRITY.match(match[0]):
         return False
     return is_random(run, share=0.25, kinds=10)
 
