@@ -141,7 +141,8 @@ _NAME = (
     r"|(?:auth|access|api|bearer|refresh|session|bot|id|jwt)[_.-]?token)[sS]?"
 )
 _WEAK_NAME = (
-    r"(?:(?i:pwd|webhook(?:_url)?|token|auth|(?<!cache[ _-])key|salt|login|pin)|(?<![A-Za-z])(?i:pass|pw|p/w|creds?)"
+    r"(?:(?i:pwd|webhook(?:_url)?|token|auth|(?<!cache[ _-])key|salt|login|pin)"
+    r"|(?<![A-Za-z])(?i:pass|pw|p/w|creds?)"
     # `dbpass`, `rootpw`, but no word that ends so
     r"|(?<![A-Za-z])(?!(?i:by|com|encom|sur|tres|over|under|multi|forward|fast)pass)(?i:[a-z]{2,8}(?:pass|pw|psk))"
     r"(?![A-Za-z]))"

@@ -73,8 +73,8 @@ LONGEST_NUMBER = 18
 """Of a machine, with its `0x`: `state["key"] = 0x9e3779b97f4a7c15`."""
 _OF_A_PUBLIC_KEY = re.compile(r"(?i:public[-_ .]?(?:key[-_ .]?)?)$")
 _HASH = re.compile(
-    r"(?i:(?<![a-z])(?:sha\d{0,3}|md5|blake\w{0,4}|cache[ _-](?:key|hit|miss)|commit|rev|revision|digest|checksum|hash|etag"
-    r"|integrity|fingerprint|tree|blob|layer|version|(?<!session_)id))"
+    r"(?i:(?<![a-z])(?:sha\d{0,3}|md5|blake\w{0,4}|cache[ _-](?:key|hit|miss)"
+    r"|commit|rev|revision|digest|checksum|hash|etag|integrity|fingerprint|tree|blob|layer|version|(?<!session_)id))"
     r"[\"']?\]?\s{0,2}[:=/-]?\s{0,2}[\"']?$|[a-z](?:ID|Ref)\($"
 )
 """Before a run of digits: it says which content or thing is meant, as everybody may know."""

@@ -32,6 +32,8 @@ def hide(text: str) -> str:
         ("tenth", 0.06, 0.02),
         ("eleventh", 0.02, 0.03),
         ("twelfth", 0.06, 0.1),
+        ("thirteenth", 0.02, 0.02),
+        ("fourteenth", 0.06, 0.06),
     ],
 )
 def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed: int) -> None:
@@ -43,7 +45,9 @@ def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed
     after it was read: 94.0 % of 150, and none of 150 harmless strings. The eleventh and twelfth are
     halves of one that was blind (benchmarks/results/secrets-2026-11-28.txt): 90.1 % of 343, and
     10.2 % of 275 harmless strings; after what the eleventh has taught 94.1 % of the twelfth, whose
-    misses nobody has read, and 9.3 %."""
+    misses nobody has read, and 9.3 %. The thirteenth and fourteenth are halves of one of the same kind:
+    95.4 % of 173, and 5.3 % of 320 harmless strings; what the thirteenth has taught changed nothing
+    in the fourteenth (94.2 % of 86, 5.0 % of 160), whose misses nobody has read."""
     samples = secret_corpus_marked.read(f"{name}-secrets", seed)
     missed = [one.text for one in samples if one.secret in hide(one.text)]
     assert len(missed) <= shown * len(samples), "\n".join(missed)
