@@ -48,7 +48,8 @@ from kernel_lsp.pipeline import Pipeline, kept, parts
 from kernel_lsp.pipeline.opened import JobBench, Opened, engine_of, open_target
 from kernel_lsp.pipeline.prepare import PreparedJob, prepare
 from kernel_lsp.programs import optimizing, recording, targets
-from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
+from kernel_lsp.programs.bench import ProgramBench
+from kernel_lsp.programs.runs import ProgramPlan
 from kernel_lsp.programs.shares import IN_OPTIMIZER, ShareName, ShareRow, Shares
 from kernel_lsp.programs.targets import ENOUGH, MIN_SHARE, ProgramTarget
 from kernel_lsp.programs.timetable import Timetable

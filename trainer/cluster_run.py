@@ -233,6 +233,7 @@ async def answer(ref: Any) -> Any:
 
 
 def say(text: str) -> None:
+    """Print at once: the line is read while the run goes on."""
     print(text, flush=True)
 
 

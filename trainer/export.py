@@ -30,6 +30,7 @@ from trainer.tasks.task_suites import DataPart, FamilySplit, TaskSuite
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the data set and a summary; the exit code, see above."""
     options = _parser().parse_args(arguments)
     try:
         summary = run(options)

@@ -23,10 +23,10 @@ from kernel_lsp.patching.store import LINE, is_own
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import breaks, cards
 from kernel_lsp.programs import measuring, offering, optimizing, stepping
-from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.measuring import AS_IS, MeasuredWays
 from kernel_lsp.programs.optimizing import ProgramOutcome
+from kernel_lsp.programs.runs import ProgramPlan
 from kernel_lsp.programs.shares import IN_OPTIMIZER, Shares
 from kernel_lsp.programs.stepping import ProgramWay
 from kernel_lsp.programs.targets import ProgramTarget

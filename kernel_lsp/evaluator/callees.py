@@ -79,7 +79,7 @@ class RecordedCallee(Callee):
         self, target: Any, opened: OpenedCall, workload: Workload, conduct: Conduct, place: str
     ) -> None:
         super().__init__(target)
-        self._opened, self._workload, self.conduct, self._place = opened, workload, conduct, place
+        self._opened, self.conduct, self._place = opened, conduct, place
         self._template = _template(opened)
         self._unsaved = {name: b.detach().clone() for name, b in unsaved_buffers(self._own).items()}
         setting = workload.setting
@@ -98,8 +98,8 @@ class RecordedCallee(Callee):
 
     def around(self, target: Any) -> Callee:
         """The same recorded call of another target, a candidate for example."""
-        made = RecordedCallee(target, self._opened, self._workload, self.conduct, self._place)
-        made._unsaved = self._unsaved
+        made = copy.copy(self)
+        made.target = target
         return made
 
     def bind(self, arguments: Any) -> Any:
@@ -301,12 +301,12 @@ class RecordedSubject(Subject):
 
     def may_record_gradients(self, arguments: Any) -> bool:
         """False: what records gradients was seen in the run."""
-        return False  # what records gradients was seen in the run
+        return False
 
     @property
     def has_single(self) -> bool:
         """False: objects of a program hold the dtypes that they were made with."""
-        return False  # a program's own objects hold its types
+        return False
 
     @property
     def conduct(self) -> Conduct:

@@ -7,8 +7,10 @@ targets.py       which targets are looked at, and what was found for each
 program_edits.py edits that belong to no target: fused optimizers, a compiled outermost module
 composing.py     texts of the program with edits, in variants
 stepping.py      one run for some steps, in a copy of the workspace (mirror.py)
-measuring.py     ways beside each other: speed, and whether they compute the same
-bench.py         the runs of one program, in their order; timetable.py, resuming.py: their time
+runs.py          the runs of one program, within their time (timetable.py, resuming.py)
+measuring.py     ways beside each other: which is faster
+comparing.py     whether they compute the same
+bench.py         the order of a program's runs
 elsewhere.py     optimizers that an installed package makes: what its user can do
 offering.py      the edits of a measured variant, one by one
 """

@@ -1,11 +1,8 @@
-"""A program's own step, timed in several ways side by side, and whether edits leave what it
-computes.
+"""A program's own step, timed in several ways side by side.
 
 Every run is a fresh process. Rounds alternate: each way once per round, in an order that reverses,
 so that a machine that drifts hits all of them. A ratio is that of two ways' steady medians in one
-round; its interval is Student's over rounds. What an edited program computes may differ from the
-original by no more than `ALLOWED` times what the original differs from itself when every parameter
-moves by one rounding."""
+round; its interval is Student's over rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Any
 
 from kernel_lsp.programs.stepping import ProgramWay, StepRun
 from kernel_lsp.records import Interval
@@ -60,13 +56,6 @@ HOPELESS = 1.15
 FAR_BEHIND = 1.5
 """The same of a way without our edits. It is more, because edits must beat the best of these, and
 one run may have been disturbed."""
-ALLOWED = 4.0
-MIN_RELATIVE_DIFFERENCE = 2.0**-18
-"""Relative difference that is always allowed: a reassociated float32 sum."""
-CHANCE, SCATTER = 11.3, 16.0
-"""99 % quantiles of F(1, 8) and F(4, 4), which five draws each of two programs give: of the squared
-distance of their means, and of the ratio of their variances."""
-DRAWS = 5
 WORTH = 1.01
 """Ratio of the step's times from which edits are offered; its interval's lower bound must be above
 1."""
@@ -281,135 +270,3 @@ def measure_doubtful(
     best, behind = measured.best(measured.runs), measured.far_behind()
     if best is not None and behind:
         measure(measured, [best, *behind], start, report, ROUNDS.doubtful, schedule=schedule)
-
-
-# --- what it computes -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """How far two runs' gradients (or results) are apart, per step, beside what is allowed."""
-
-    right: bool
-    steps: tuple[tuple[float, float], ...]
-    """(difference, allowed) relative to the norm, of each step that both have."""
-    detail: str = ""
-    is_known: bool = True
-    """False: there was no time to compare them."""
-
-
-def agreement(original: StepRun, again: StepRun, moved: StepRun, *, edited: StepRun) -> Agreement:
-    """``again``: the original once more; ``moved``: its parameters moved by one rounding."""
-    compared = zip(original.digests, again.digests, moved.digests, edited.digests, strict=False)
-    steps = []
-    for first, same, other, ours in compared:
-        found = [apart(first, one) for one in (same, other, ours)]
-        if any(one is None for one in found):
-            return Agreement(right=False, steps=(), detail="it computes tensors of other numbers")
-        noise = max(found[0] or 0.0, found[1] or 0.0)
-        steps.append((found[2] or 0.0, ALLOWED * noise + MIN_RELATIVE_DIFFERENCE))
-    if not steps:
-        return Agreement(right=False, steps=(), detail="nothing could be compared")
-    worst = max(steps, key=lambda step: step[0] / step[1])
-    detail = f"off by {worst[0]:.2e} of the norm, {worst[1]:.2e} allowed"
-    return Agreement(right=worst[0] <= worst[1], steps=tuple(steps), detail=detail)
-
-
-def alike_by_distribution(originals: Sequence[StepRun], edited: Sequence[StepRun]) -> Agreement:
-    """Whether two programs that draw random numbers compute the same distribution, as far as the
-    first steps of some runs with other draws tell.
-
-    Compared are the means and the scatter of the gradients' products with random signs. Under the
-    same distribution the squared distance of two means is an F variate of at least one degree of
-    freedom; its 99 % quantile is `CHANCE`. An error of the mean below `_DrawMoments.noticeable`
-    would not be noticed, which the detail says; where not even one of the size of the gradients
-    would be, it is no agreement."""
-    one, other = (_draws(runs) for runs in (originals, edited))
-    if min(len(one), len(other)) < 2 or len({len(row) for row in (*one, *other)}) != 1:
-        return Agreement(right=False, steps=(), detail="its draws could not be compared")
-    if not _finite((*one, *other)):
-        return Agreement(right=False, steps=(), detail="it computes what is not finite")
-    moments = _moments(one, other)
-    if not moments.norm or not moments.chance:
-        right = moments.distance <= MIN_RELATIVE_DIFFERENCE * moments.norm
-        return Agreement(right=right, steps=(), detail="its draws change nothing")
-    off, noticeable = moments.distance / moments.norm, moments.noticeable
-    words = f"by distribution over {moments.count} draws: means off by {off:.2f} of the norm"
-    if noticeable > 1:
-        right, words = False, f"{words}, which scatter too much to tell"
-    elif not 1 / SCATTER <= moments.scatter_ratio <= SCATTER:
-        right, words = False, f"{words}, and they scatter {moments.scatter_ratio:.2g} times"
-    else:
-        right = off <= noticeable
-        words = f"{words}, an error above {noticeable:.2f} would have been seen"
-    return Agreement(right=right, steps=((off, noticeable),), detail=words)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _DrawMoments:
-    """Means and variances of two programs' draws, summed over the products."""
-
-    count: int
-    """Draws of the program that has fewer."""
-    norm: float
-    """Of the original's means."""
-    distance: float
-    """Of the two programs' means."""
-    variance: float
-    edited_variance: float
-
-    @property
-    def chance(self) -> float:
-        """The square of the distance that draws of one distribution have on average."""
-        return (self.variance + self.edited_variance) / self.count
-
-    @property
-    def noticeable(self) -> float:
-        """The least distance of two distributions that is seen, relative to the norm."""
-        return math.sqrt(CHANCE * self.chance) / self.norm
-
-    @property
-    def scatter_ratio(self) -> float:
-        """Variance of the edited program's numbers over that of the original's; infinite where the
-        latter is 0."""
-        return self.edited_variance / self.variance if self.variance else math.inf
-
-
-def _moments(original: list[list[float]], edited: list[list[float]]) -> _DrawMoments:
-    before, after = (list(zip(*rows, strict=True)) for rows in (original, edited))
-    means, others = (list(map(fmean, columns)) for columns in (before, after))
-    return _DrawMoments(
-        count=min(len(original), len(edited)),
-        norm=math.hypot(*means),
-        distance=math.dist(means, others),
-        variance=sum(stdev(column) ** 2 for column in before),
-        edited_variance=sum(stdev(column) ** 2 for column in after),
-    )
-
-
-def _draws(runs: Sequence[StepRun]) -> list[list[float]]:
-    """Of each run that has any the products of its first step, in one row."""
-    found = [run.digests[0] for run in runs if run.digests]
-    return [[value for tensor in digest for value in tensor[1:]] for digest in found]
-
-
-def apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float | None:
-    """Estimated norm of the difference of all tensors over their norm; None when they do not pair
-    up.
-
-    The product of a vector with random signs is its norm on average over signs (squared), so
-    differences of products estimate the norm of a difference of which neither run knows the other
-    half."""
-    if len(one) != len(other):
-        return None
-    square = whole = 0.0
-    for mine, theirs in zip(one, other, strict=True):
-        differences = [(a - b) ** 2 for a, b in zip(mine[1:], theirs[1:], strict=True)]
-        square, whole = square + fmean(differences), whole + mine[0] ** 2
-    if not (math.isfinite(square) and math.isfinite(whole)):
-        return math.inf if _finite(one) or _finite(other) else 0.0
-    return math.sqrt(square / whole) if whole else (0.0 if square == 0 else math.inf)
-
-
-def _finite(rows: Sequence[Sequence[Any]]) -> bool:
-    return all(math.isfinite(value) for row in rows for value in row)

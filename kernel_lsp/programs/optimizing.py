@@ -37,9 +37,11 @@ from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.files import read_source
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.programs import composing, recording, targets
-from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
+from kernel_lsp.programs.bench import ProgramBench
+from kernel_lsp.programs.comparing import Agreement
 from kernel_lsp.programs.composing import ProgramVariant
-from kernel_lsp.programs.measuring import Agreement, MeasuredWays
+from kernel_lsp.programs.measuring import MeasuredWays
+from kernel_lsp.programs.runs import ProgramPlan
 from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay
 from kernel_lsp.programs.targets import ProgramTarget
@@ -156,12 +158,12 @@ async def optimize(
             recording=recorded,
             targets=tuple(looked),
             shares=bench.shares,
-            clock=bench.clock,
+            clock=bench.runs.clock,
             tokens=bench.tokens,
-            variants=bench.variants,
+            variants=bench.runs.variants,
             measured=bench.measured,
-            agreements=bench.agreements,
-            taken=bench.taken,
+            agreements=bench.compared.agreements,
+            taken=bench.compared.taken,
             notes=(*bench.notes, *(() if looked else (NO_TARGETS,))),
         )
 

@@ -19,7 +19,8 @@ class Fed(Protocol):
     """Tokens that the model has not read yet."""
 
     @property
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Whether it has ended."""
 
 
 def decode(model: Any, pad: int, rows: Sequence[Fed], choose: Callable[[Tensor], None]) -> None:

@@ -216,6 +216,7 @@ def load(path: Path) -> list[KernelPlans]:
 
 
 def main() -> int:
+    """Writes the measured plans; the exit code: 1 where none was left."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--table", type=Path, action="append", default=[], help="of trainer.tasks.recording"

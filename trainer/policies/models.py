@@ -197,6 +197,7 @@ class Scorer(nn.Module):
         self.model = model
 
     def forward(self, batch: Batch, temperature: float = 1.0) -> Tensor:
+        """`logprobs` of the batch."""
         return logprobs(self.model, batch, temperature)
 
 

@@ -360,6 +360,7 @@ def load(path: Path) -> list[TaskPlans]:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Shows the plans of recorded tables and writes them to ``out``; the exit code: 1 where none was left."""
     tally = Tally()
     suites = [task_suites.load(folder) for folder in options.tasks]
     grant = Grant(own=True, unchanged=options.unchanged)

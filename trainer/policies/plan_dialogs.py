@@ -164,6 +164,7 @@ async def rows(
 
 
 async def run(options: argparse.Namespace) -> int:
+    """Writes the dialogs of the chosen plans to ``out``, one a line; the exit code."""
     tally = Tally()
     suites = [task_suites.load(folder) for folder in options.tasks]
     by_id = {task.id: task for suite in suites for task in suite.tasks}

@@ -83,6 +83,7 @@ def _is_needed(key: str, shape: NetworkShape) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Seals the checkpoint; the exit code: 2 where it cannot be taken."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

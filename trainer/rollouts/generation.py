@@ -151,10 +151,11 @@ class LocalSampler:
     apart = False
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Keeps the number alone: the weights are those of the model that is trained."""
         self._version = version
 
     def close(self) -> None:
-        pass
+        """Nothing to end: the model is the trainer's."""
 
     def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
         """Raises ValueError when a question has no choice, or more than MAX_CHOICES."""

@@ -47,11 +47,12 @@ class Table:
         self.asked = 0
 
     async def judge(self, cases: Sequence[Case]) -> list[TurnOutcome]:
+        """What was recorded for each case, in their order; counted in ``asked``."""
         self.asked += len(cases)
         return [looked_up(self._spaces[case.task], case.steps) for case in cases]
 
     async def close(self) -> None:
-        pass
+        """Nothing to end: no process judges."""
 
 
 class LocalJudge:
@@ -70,6 +71,7 @@ class LocalJudge:
         self._known: dict[str, asyncio.Task[TurnOutcome]] = {}
 
     async def judge(self, cases: Sequence[Case]) -> list[TurnOutcome]:
+        """One outcome per case, in their order; those that were judged before cost nothing."""
         self._judge = self._judge or self._judge_of()
         return list(
             await asyncio.gather(
@@ -129,6 +131,7 @@ class Clustered:
             await asyncio.gather(telling, return_exceptions=True)
 
     async def close(self) -> None:
+        """Ends the workers on all nodes."""
         await self._cluster.close()
 
     async def _outcome(self, case: Case) -> TurnOutcome:
@@ -165,6 +168,7 @@ class Apart:
         return await self._there(self._pool.judge(cases))
 
     async def close(self) -> None:
+        """Ends the pool, then its thread's loop."""
         await self._there(self._pool.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
 

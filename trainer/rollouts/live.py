@@ -278,18 +278,23 @@ class LiveTasks:
         return [*entries, *(prompts.without_inputs(task.source) for task in self._suite.tasks)]
 
     def begin(self, run: TrainingRun) -> None:
+        """Makes the sampler of the run's model, and what an episode is told of it (its context)."""
         self._sampler = held_out.sampler_of(self._recipe, run)
         context = run.model.config.max_position_embeddings
         self._info = of_model(self._recipe.name, context, self._recipe.rollouts)
 
     @property
     def apart(self) -> bool:
+        """Whether the sampler has weights of its own, which `refresh` replaces."""
         return self._sampler.apart
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Gives the sampler these weights of the policy, by number."""
         self._sampler.refresh(weights, version)
 
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> tuple[list[Example], dict[str, float]]:
+        """(examples, metrics) of one step: tasks or stored parents drawn by ``seed``, each in episodes of
+        the product's pipeline."""
         if self._parents:
             drawn = random.Random(seed).sample(self._parents, min(rl.tasks, len(self._parents)))
             learned = rows.make_examples(
@@ -313,6 +318,7 @@ class LiveTasks:
         return {f"held_out/{name}": found[name] for name in kept if name in found}
 
     def close(self) -> None:
+        """Ends what samples."""
         self._sampler.close()
 
     async def _play_parents(

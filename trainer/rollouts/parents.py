@@ -129,6 +129,8 @@ def read(patterns: Sequence[str], folder: Path, tally: Tally) -> list[StoredPare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the parents and says what was left out; the exit code: 1 where none was found, 2 for a
+    source that cannot be used."""
     options = _parser().parse_args(arguments)
     tally = Tally()
     try:

@@ -84,20 +84,25 @@ class TableTasks:
         self._parents = _parents_of(recipe, self._worlds[0], tally)
 
     def texts(self) -> list[str]:
+        """The words of all tasks to learn from."""
         return self._worlds[0].texts()
 
     def begin(self, run: TrainingRun) -> None:
+        """Makes the sampler of the run's model, and the pool that judges."""
         self._sampler = held_out.sampler_of(self._recipe, run)
         self._pool = held_out.pool_of(self._recipe, *self._worlds)
 
     @property
     def apart(self) -> bool:
+        """Whether the sampler has weights of its own, which `refresh` replaces."""
         return self._sampler.apart
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Gives the sampler these weights of the policy, by number."""
         self._sampler.refresh(weights, version)
 
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> RolledExamples:
+        """(examples, metrics) of one step: tasks or stored parents drawn by ``seed``."""
         world = self._worlds[0]
         if self._parents:
             drawn = random.Random(seed).sample(self._parents, min(rl.tasks, len(self._parents)))
@@ -110,11 +115,13 @@ class TableTasks:
         return list(found.examples), found.metrics
 
     def measured(self, rl: Rl) -> dict[str, float]:
+        """Metrics of greedy rollouts of the held-out tasks."""
         return held_out.metrics(
             self._worlds[1], self._sampler, self._pool, rl.turns, self._recipe.seed
         )
 
     def close(self) -> None:
+        """Ends the pool that judges, then what samples."""
         asyncio.run(self._pool.close())
         self._sampler.close()
 
@@ -146,9 +153,11 @@ class DialogTasks:
         self.training, self.held_out = len(self._tasks), len(self._others)
 
     def texts(self) -> list[str]:
+        """Nothing: the compact form has a vocabulary of its own."""
         return []
 
     def begin(self, run: TrainingRun) -> None:
+        """Makes what writes replies with the run's model."""
         settings = self._recipe.rollouts
         self._model, self._pad = run.model, run.pad
         self._writer = LineWriter(
@@ -156,9 +165,11 @@ class DialogTasks:
         )
 
     def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
-        pass
+        """Does nothing: replies are written with the very model that is trained."""
 
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> RolledExamples:
+        """(examples, metrics) of one step: tasks drawn by ``seed``, with their sites in other orders where
+        the recipe asks for some."""
         draw, orders = random.Random(seed), self._recipe.world.orders
         tasks = draw.sample(self._tasks, min(rl.tasks, len(self._tasks)))
         tasks = [
@@ -168,6 +179,8 @@ class DialogTasks:
         return list(found.examples), found.metrics
 
     def measured(self, rl: Rl) -> dict[str, float]:
+        """Means over the held-out tasks: the first plan's speed over the best one's and over the rule's,
+        and how many evaluations reach 95 % of the best. Empty without such tasks."""
         if not self._others:
             return {}
         ranked = ranking.policy(self._others, self._model, self._pad, skip=rl.schemes == 0)
@@ -179,7 +192,7 @@ class DialogTasks:
         }
 
     def close(self) -> None:
-        pass
+        """Nothing to end: times are recorded."""
 
 
 def plans_of(recipe: Recipe) -> tuple[list[TaskPlans], list[TaskPlans]]:

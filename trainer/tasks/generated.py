@@ -239,6 +239,8 @@ def write(tasks: Sequence[GeneratedTask], folder: Path, about: dict[str, Any]) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the suite; the exit code: 1 where fewer tasks were made than asked for, 2 where the folder
+    cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m trainer.tasks.generated", description=__doc__.split("\n")[0]
     )

@@ -151,6 +151,8 @@ def _module(one: Built) -> Iterator[Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the kernels; the exit code: 1 where fewer were made than asked for, 2 where the folder
+    cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m trainer.tasks.generated_kernels", description=__doc__.split("\n")[0]
     )

@@ -53,6 +53,8 @@ class TaskDraft:
         return chosen if self.large else max(2, chosen // 8)
 
     def channels(self, *sizes: int) -> int:
+        """A number of features, one of these: an eighth of it on a CPU, made odd where the task is; its
+        twin's is always the same small one."""
         chosen = self.rng.choice(sizes)
         slack = self.rng.randrange(1, 30, 2)
         if self.tiny:
@@ -67,6 +69,7 @@ class TaskDraft:
 
     @property
     def width(self) -> int:
+        """How many features there are."""
         return self.shape[self.channel]
 
     @property
@@ -78,9 +81,11 @@ class TaskDraft:
 
     @property
     def typed(self) -> str:
+        """The dtype as a further argument of a call; empty for float32, which is torch's own."""
         return "" if self.dtype == "float32" else f", dtype=torch.{self.dtype}"
 
     def name(self, stem: str) -> str:
+        """A name that the task does not have yet: the stem and a number."""
         self._names += 1
         return f"{stem}{self._names}"
 
@@ -91,6 +96,7 @@ class TaskDraft:
         return f"self.{name}"
 
     def parameter(self, shape: Sequence[int], stem: str = "weight", scale: str = "0.1 * ") -> str:
+        """Adds ``self.<stem>N``, a parameter of normal numbers times ``scale``, and gives its name."""
         dims = ", ".join(map(str, shape))
         return self.layer(f"nn.Parameter({scale}torch.randn({dims}{self.typed}))", stem)
 
@@ -99,14 +105,17 @@ class TaskDraft:
         return (self.width, *[1] * self.space)
 
     def tensor(self, name: str, shape: Sequence[int]) -> str:
+        """Adds an argument of normal numbers and gives its name."""
         self.inputs[name] = f"torch.randn({', '.join(map(str, shape))}{self.typed})"
         return name
 
     def say(self, *lines: str) -> bool:
+        """Adds lines to ``forward``. True, so that a move can end with it."""
         self.forward += lines
         return True
 
     def set(self, *shape: int, layout: TaskLayout | None = None) -> None:
+        """From here on ``h`` has this shape, and this layout where one is given."""
         self.shape = shape
         self.layout = layout or self.layout
 
@@ -115,6 +124,7 @@ class TaskDraft:
 
 
 def rows(d: TaskDraft) -> None:
+    """Begin with a matrix (B, F)."""
     d.set(
         d.size(TINY_BATCH, 1024, 2048, 4096, 8192),
         d.channels(256, 512, 1024, 2048, 4096),
@@ -124,12 +134,14 @@ def rows(d: TaskDraft) -> None:
 
 
 def tokens(d: TaskDraft) -> None:
+    """Begin with sequences (B, T, F)."""
     batch, length = d.size(TINY_BATCH, 2, 4, 8, 16), d.size(TINY_SPACE, 128, 256, 512, 1024)
     d.set(batch, length, d.channels(128, 256, 512, 1024), layout="tokens")
     d.say(f"h = {d.tensor('x', d.shape)}")
 
 
 def maps(d: TaskDraft) -> None:
+    """Begin with images (B, C, ...) of one to three dimensions of space."""
     space = d.rng.choice((1, 2, 2, 2, 3))
     length = {1: (1024, 2048, 4096), 2: (32, 48, 64, 96), 3: (12, 16, 24)}[space]
     side = d.size(TINY_SPACE, *length)

@@ -21,6 +21,7 @@ DraftMove: TypeAlias = Callable[[TaskDraft], bool]
 
 
 def linear(d: TaskDraft) -> bool:
+    """A product with weights (out, in), as a layer, `F.linear` or by hand."""
     if d.layout == "maps" or d.flat:
         return False
     wide, way = d.channels(256, 512, 1024, 2048), d.rng.randrange(4)
@@ -39,6 +40,7 @@ def linear(d: TaskDraft) -> bool:
 
 
 def convolution(d: TaskDraft) -> bool:
+    """A convolution, sometimes transposed or depthwise; a kernel of 1, 3 or 5 with or without padding."""
     if d.layout != "maps" or d.flat or d.pools == 2:
         return False
     wide = d.channels(16, 32, 48, 64, 96)
@@ -120,6 +122,7 @@ MODULES = (
 
 
 def activation(d: TaskDraft) -> bool:
+    """One activation: as a function, written out, or as a module."""
     way = d.rng.randrange(10)
     if way < 5:
         return d.say(f"h = {d.rng.choice(ACTIVATIONS).format(h='h')}")
@@ -129,6 +132,7 @@ def activation(d: TaskDraft) -> bool:
 
 
 def number(d: TaskDraft) -> bool:
+    """Arithmetic with a constant."""
     value = d.rng.choice(("2.0", "0.5", "3.0", "0.1", "1.7"))
     form = d.rng.choice(("h * {v}", "h / {v}", "h + {v}", "h - {v}", "{v} - h", "{v} * h + 0.25"))
     return d.say(f"h = {form.format(v=value)}")
@@ -143,6 +147,7 @@ def affine(d: TaskDraft) -> bool:
 
 
 def clamped(d: TaskDraft) -> bool:
+    """Bounds on values, on one or both sides."""
     return d.say(
         d.rng.choice(
             (
@@ -156,6 +161,7 @@ def clamped(d: TaskDraft) -> bool:
 
 
 def keep(d: TaskDraft) -> bool:
+    """Remembers this value for a later `residual`; one at a time."""
     if d.kept is not None:
         return False
     d.kept = d.shape
@@ -163,6 +169,7 @@ def keep(d: TaskDraft) -> bool:
 
 
 def residual(d: TaskDraft) -> bool:
+    """Adds or multiplies the value that was kept, where it has the same shape."""
     if d.kept != d.shape:
         return False
     d.kept = None
@@ -172,6 +179,7 @@ def residual(d: TaskDraft) -> bool:
 
 
 def norm(d: TaskDraft) -> bool:
+    """A normalization over features: a module, a function, or written out; batch norms in eval mode."""
     if d.flat or d.width == 1:
         return False
     return (_norm_maps if d.layout == "maps" else _norm_rows)(d)
@@ -206,6 +214,7 @@ def _norm_maps(d: TaskDraft) -> bool:
 
 
 def softmax(d: TaskDraft) -> bool:
+    """Softmax or its logarithm over features."""
     if d.flat or d.width == 1:
         return False
     form = d.rng.choice(
@@ -231,6 +240,7 @@ def reduced(d: TaskDraft) -> bool:
 
 
 def pooled(d: TaskDraft) -> bool:
+    """Halves every dimension of space, by maximum or mean; twice at most."""
     if d.layout != "maps" or d.flat or d.pools == 2:
         return False
     d.pools += 1
@@ -255,6 +265,7 @@ def everywhere(d: TaskDraft) -> bool:
 
 
 def joined(d: TaskDraft) -> bool:
+    """The features beside an activation of them: twice as many; twice at most."""
     if d.flat or d.joins == 2:
         return False
     d.joins += 1
@@ -282,12 +293,14 @@ def halved(d: TaskDraft) -> bool:
 
 
 def scanned(d: TaskDraft) -> bool:
+    """A running sum, over tokens or else over features."""
     if d.layout == "maps" or d.flat:
         return False
     return d.say(f"h = torch.cumsum(h, dim={1 if d.layout == 'tokens' else -1})")
 
 
 def dropped(d: TaskDraft) -> bool:
+    """Dropout in eval mode, which does nothing."""
     return d.say(f"h = {d.layer('nn.Dropout(0.1).eval()', 'drop')}(h)")
 
 

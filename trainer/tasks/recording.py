@@ -199,6 +199,7 @@ async def record_limited(task: TrainingTask, place: MeasuringMachine) -> Json:
 
 
 async def run(options: argparse.Namespace) -> int:
+    """Measures plans of all tasks until ``limit_s`` is over, and writes the table; the exit code."""
     started = time.monotonic()
     probe = await interpreter.probe(sys.executable)
     if probe.remedy or (options.device == "cuda" and not probe.cuda):

@@ -195,7 +195,8 @@ def _space(name: str, device: str, task: Json) -> RecordedSpace:
 
 class OfFamily(Protocol):
     @property
-    def family(self) -> str: ...
+    def family(self) -> str:
+        """What it was made from: alike tasks share one."""
 
 
 T = TypeVar("T", bound=OfFamily)

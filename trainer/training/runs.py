@@ -123,6 +123,7 @@ class TrainingRun:
 
     @property
     def main(self) -> bool:
+        """Whether this process is the one that writes files and lines."""
         return bool(self.accelerator.is_main_process)
 
     @property

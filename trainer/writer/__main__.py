@@ -38,6 +38,8 @@ MAX_FILE_BYTES = 16 * 2**20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the stages that were named, in their order; the exit code: 1 where one failed, 2 for a word
+    that is no stage."""
     options = _parser().parse_args(arguments)
     wrong = [stage for stage in options.stages if stage not in STAGES]
     if wrong:

@@ -16,8 +16,17 @@ from kernel_lsp import analysis, files, leftovers, scratch
 from kernel_lsp.commands import programs
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.patching.store import Place, is_own
-from kernel_lsp.programs import composing, measuring, mirror, offering, program_edits, targets
-from kernel_lsp.programs.measuring import AS_IS, COMPILED, Agreement, MeasuredWays
+from kernel_lsp.programs import (
+    comparing,
+    composing,
+    measuring,
+    mirror,
+    offering,
+    program_edits,
+    targets,
+)
+from kernel_lsp.programs.comparing import Agreement
+from kernel_lsp.programs.measuring import AS_IS, COMPILED, MeasuredWays
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import ProgramOutcome
 from kernel_lsp.programs.resuming import KeptRuns
@@ -482,13 +491,13 @@ def test_a_way_that_failed_is_not_run_again() -> None:
 def test_gradients_agree_as_far_as_the_program_agrees_with_itself() -> None:
     rows = [[1.0, 1.0, -1.0]]
     near, far = [[1.0, 1.001, -1.001]], [[1.0, 1.1, -1.1]]
-    assert measuring.apart(rows, near) == pytest.approx(0.001)
-    assert measuring.apart(rows, [*rows, *rows]) is None
-    assert measuring.apart(rows, [[1.0, math.nan, 1.0]]) == math.inf
+    assert comparing.apart(rows, near) == pytest.approx(0.001)
+    assert comparing.apart(rows, [*rows, *rows]) is None
+    assert comparing.apart(rows, [[1.0, math.nan, 1.0]]) == math.inf
     digests = [StepRun(way=AS_IS, digests=(one,)) for one in (rows, rows, near)]
-    assert measuring.agreement(*digests, edited=StepRun(way=EDITED, digests=(near,))).right
-    assert not measuring.agreement(*digests, edited=StepRun(way=EDITED, digests=(far,))).right
-    assert not measuring.agreement(*digests, edited=StepRun(way=EDITED)).right, (
+    assert comparing.agreement(*digests, edited=StepRun(way=EDITED, digests=(near,))).right
+    assert not comparing.agreement(*digests, edited=StepRun(way=EDITED, digests=(far,))).right
+    assert not comparing.agreement(*digests, edited=StepRun(way=EDITED)).right, (
         "nothing was compared"
     )
 
@@ -498,21 +507,21 @@ def drawn(middle: float, scatter: float, seed: int) -> list[StepRun]:
     draw = random.Random(seed)
     rows = [
         [[1.0, *(draw.gauss(middle * sign, scatter) for sign in (1, -1, 1, 1))] for _ in range(2)]
-        for _ in range(measuring.DRAWS)
+        for _ in range(comparing.DRAWS)
     ]
     return [StepRun(way=AS_IS, digests=(row,)) for row in rows]
 
 
 def test_what_draws_otherwise_is_told_by_its_distribution() -> None:
     original = drawn(1.0, 0.1, 1)
-    found = measuring.alike_by_distribution(original, drawn(1.0, 0.1, 2))
+    found = comparing.alike_by_distribution(original, drawn(1.0, 0.1, 2))
     assert found.right and "would have been seen" in found.detail, found.detail
-    assert not measuring.alike_by_distribution(original, drawn(1.5, 0.1, 2)).right, "its mean"
-    assert not measuring.alike_by_distribution(original, drawn(1.0, 0.9, 2)).right, "its scatter"
-    blind = measuring.alike_by_distribution(drawn(1.0, 3.0, 1), drawn(1.0, 3.0, 2))
+    assert not comparing.alike_by_distribution(original, drawn(1.5, 0.1, 2)).right, "its mean"
+    assert not comparing.alike_by_distribution(original, drawn(1.0, 0.9, 2)).right, "its scatter"
+    blind = comparing.alike_by_distribution(drawn(1.0, 3.0, 1), drawn(1.0, 3.0, 2))
     assert not blind.right and "scatter too much to tell" in blind.detail
-    assert not measuring.alike_by_distribution(original, original[:1]).right
-    claims = [measuring.alike_by_distribution(original, drawn(1.0, 0.1, n)) for n in range(2, 202)]
+    assert not comparing.alike_by_distribution(original, original[:1]).right
+    claims = [comparing.alike_by_distribution(original, drawn(1.0, 0.1, n)) for n in range(2, 202)]
     assert sum(not one.right for one in claims) <= 6, "the same program is called another one"
 
 

@@ -21,6 +21,7 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.programs import (
     bench,
+    comparing,
     measuring,
     offering,
     optimizing,
@@ -28,11 +29,11 @@ from kernel_lsp.programs import (
     stepping,
     targets,
 )
-from kernel_lsp.programs.bench import ProgramPlan
 from kernel_lsp.programs.measuring import AS_IS
 from kernel_lsp.programs.mirror import Mirror
+from kernel_lsp.programs.runs import ProgramPlan, ProgramRuns
 from kernel_lsp.programs.shares import IN_OPTIMIZER, Shares
-from kernel_lsp.programs.stepping import Clock
+from kernel_lsp.programs.stepping import Clock, StepRun
 from kernel_lsp.programs.timetable import Timetable
 from kernel_lsp.snapshots import store
 from kernel_lsp.workloads import running
@@ -232,8 +233,8 @@ def test_what_an_edit_computes_is_told_from_the_program_and_its_roundings(root: 
     same = steps_of(
         root, {root / "train.py": text.replace("lr=1e-3", "lr=1e-3, fused=True")}, check=True
     )
-    assert measuring.agreement(*runs, moved, edited=same).right
-    assert not measuring.agreement(*runs, moved, edited=wrong).right
+    assert comparing.agreement(*runs, moved, edited=same).right
+    assert not comparing.agreement(*runs, moved, edited=wrong).right
 
 
 def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
@@ -242,8 +243,13 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     """Without torch.compile, which takes a minute here, and without time for targets. As on a GPU,
     runs begin before their turn, and checks go side by side."""
     monkeypatch.setattr(bench, "ROUNDS", replace(measuring.ROUNDS, compared=range(1, 2)))
-    monkeypatch.setattr(bench.ProgramBench, "looks_ahead", True)
-    monkeypatch.setattr(bench.ProgramBench, "_room_for", lambda *_: 4)
+    learn = ProgramRuns.learn
+
+    def learned(self: ProgramRuns, profiled: StepRun, *, on_gpu: bool) -> None:
+        learn(self, profiled, on_gpu=on_gpu)
+        self.looks_ahead, self._beside = True, 4
+
+    monkeypatch.setattr(ProgramRuns, "learn", learned)
     settings = Settings(data_dir=str(tmp_path / "data"), consent="always")
     command = (sys.executable, "train.py")
     plan = ProgramPlan(
@@ -600,12 +606,16 @@ def test_a_program_of_torchs_own_modules_alone_has_a_step(
     timetable = Timetable(time.monotonic() + 600)
     with bench.ProgramBench(plan, clock, found, lambda _: None, timetable) as runs:
         runs.profile()
-        assert runs.clock.roots == (SEQUENTIAL,) and runs.draws and runs.has_fused_optimizer
+        assert (
+            runs.runs.clock.roots == (SEQUENTIAL,)
+            and runs.compared.draws
+            and runs.has_fused_optimizer
+        )
         assert runs.shares is not None and runs.shares.of_kind(IN_OPTIMIZER) > 0
         (said,) = [note for note in runs.notes if "fused" in note]
         assert "SGD" in said and "maker.py:8" in said and "what the package takes as more" in said
         timetable.end = 0.0  # what cannot be compared in time is not said to compute something else
-        agreed = runs._agree_by_distribution(AS_IS, [])
+        agreed = runs.compared.compare_draws(AS_IS, [])
         assert not (agreed.right or agreed.is_known) and "with it would take" in agreed.detail
     # What lies within the root is a part of it, and moved once.
     moved = [
@@ -675,9 +685,9 @@ def test_a_program_that_draws_is_compared_without_dropout_and_by_distribution(ro
         return steps_of(root, {path: text}, clock=clock, check=True, **more)
 
     without = [digests(text, undrawn=True) for text in (DROPOUT, otherwise)]
-    assert measuring.agreement(without[0], without[0], without[0], edited=without[1]).right
+    assert comparing.agreement(without[0], without[0], without[0], edited=without[1]).right
     draws = [digests(DROPOUT, redraw=number, steps=1) for number in (1, 2)]
-    assert not measuring.agreement(draws[0], draws[0], draws[0], edited=draws[1]).right
+    assert not comparing.agreement(draws[0], draws[0], draws[0], edited=draws[1]).right
     assert all(len(run.digests) == 1 for run in draws)
 
 

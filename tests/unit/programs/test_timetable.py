@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 from search_helpers import candidate, proposal, verdict
 
-from kernel_lsp.programs import bench as benches
-from kernel_lsp.programs import composing, measuring, optimizing
-from kernel_lsp.programs.bench import ProgramBench, ProgramPlan
+from kernel_lsp.programs import composing, measuring, optimizing, runs
+from kernel_lsp.programs.bench import ProgramBench
+from kernel_lsp.programs.comparing import Agreement
 from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.measuring import (
     AS_IS,
     COMPILED,
     SLOWEST,
-    Agreement,
     MeasuredWays,
     RunSchedule,
 )
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import TargetsAtWork
+from kernel_lsp.programs.runs import ProgramPlan
 from kernel_lsp.programs.shares import ShareRow, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StartedRun, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
@@ -208,7 +208,7 @@ def _bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within_s: float) -> 
         started.append(way.name)
         return StepRun(way=way, steps_ms=(8.0,) * 8)
 
-    monkeypatch.setattr(made, "_start", start)
+    monkeypatch.setattr(made.runs, "start", start)
     monkeypatch.setattr(made, "started", started, raising=False)
     return made
 
@@ -233,9 +233,11 @@ def test_targets_come_before_compilers_and_are_timed_before_their_other_modes(
     started: list[str] = made.started  # type: ignore[attr-defined]
     assert started == [AS_IS.name]
     ours = ProgramWay(name="our kernels", variant=composing.KERNELS)
-    made.variants[composing.KERNELS] = ProgramVariant(name=composing.KERNELS, texts={}, before={})
+    made.runs.variants[composing.KERNELS] = ProgramVariant(
+        name=composing.KERNELS, texts={}, before={}
+    )
     monkeypatch.setattr(made, "_composed", lambda *_: [ours])
-    monkeypatch.setattr(made, "_is_right", lambda way: True)
+    monkeypatch.setattr(made.compared, "is_right", lambda way: True)
     made.time_later([])
     modes = [COMPILED[0].name, "our kernels", COMPILED[2].name, SLOWEST.name]
     places = [started.index(name) for name in modes]
@@ -264,10 +266,10 @@ def test_a_fused_optimizer_is_a_sure_gain_before_targets_are_looked_at(
         return StepRun(way=way, steps_ms=(times.get(way.name, 8.0) + more_ms + 0.01 * number,) * 8)
 
     variant = ProgramVariant(name=composing.OPTIMIZER, texts={}, before={})
-    monkeypatch.setattr(made, "_start", start)
+    monkeypatch.setattr(made.runs, "start", start)
     monkeypatch.setattr(made, "_say", said.append)
     monkeypatch.setattr(composing, "fuse_optimizers", lambda *_: variant)
-    monkeypatch.setattr(made, "_is_right", lambda way: True)
+    monkeypatch.setattr(made.compared, "is_right", lambda way: True)
     made.time_first()
     (last,) = [words for words in said if "computes what the program does" in words]
     assert last.startswith("a fused optimizer, torch.compile: 1.") and f"x [{interval}" in last, (
@@ -287,7 +289,7 @@ def test_where_time_is_short_targets_come_before_a_sure_gain(
     monkeypatch.setattr(composing, "fuse_optimizers", lambda *_: variant)
     for within_s, is_early in ((240.0, False), (300.0, True)):
         made = _bench(tmp_path, monkeypatch, within_s)
-        monkeypatch.setattr(made, "_is_right", lambda way: True)
+        monkeypatch.setattr(made.compared, "is_right", lambda way: True)
         made.time_first()
         assert (FAST.name in made.started) is is_early  # type: ignore[attr-defined]
 
@@ -302,15 +304,17 @@ def test_a_gain_that_computes_something_else_is_none_and_is_not_timed_again(
         return StepRun(way=way, steps_ms=(2.0 if way == wrong else 8.0,) * 8)
 
     def is_right(way: ProgramWay) -> bool:
-        made.agreements[way.name] = Agreement(right=way != wrong, steps=(), detail="another loss")
+        made.compared.agreements[way.name] = Agreement(
+            right=way != wrong, steps=(), detail="another loss"
+        )
         return way != wrong
 
     variant = ProgramVariant(name=composing.OPTIMIZER, texts={}, before={})
-    made.variants["wrong"] = replace(variant, name="wrong")
-    monkeypatch.setattr(made, "_start", start)
+    made.runs.variants["wrong"] = replace(variant, name="wrong")
+    monkeypatch.setattr(made.runs, "start", start)
     monkeypatch.setattr(composing, "fuse_optimizers", lambda *_: variant)
     monkeypatch.setattr(made, "_compiled", lambda *_: [wrong])
-    monkeypatch.setattr(made, "_is_right", is_right)
+    monkeypatch.setattr(made.compared, "is_right", is_right)
     made.time_first()
     assert wrong not in made.measured.runs
     made.time_later([])
@@ -334,7 +338,7 @@ def test_runs_whose_times_do_not_count_go_side_by_side(
 
         def end(self) -> None: ...
 
-    monkeypatch.setattr(benches, "StartedRun", Run)
+    monkeypatch.setattr(runs, "StartedRun", Run)
     table = Timetable(1e9)
     recorded = ProgramRecording(
         folder=tmp_path, program="p", root=str(tmp_path), command=("p",), created="now",
@@ -345,16 +349,19 @@ def test_runs_whose_times_do_not_count_go_side_by_side(
     plan = ProgramPlan(root=root, folder=root, command=("p",))
     with ProgramBench(plan, CLOCK, recorded, lambda _: None, table) as made:
         asked = [(AS_IS, number, {"check": True}) for number in range(6)]
-        assert len(made._start_together(asked)) == 6 and most == [1], "no GPU, no room"
-        made._beside, most[0] = 3, 0
+        assert len(made.runs.start_together(asked)) == 6 and most == [1], "no GPU, no room"
+        made.runs._beside, most[0] = 3, 0
         asked = [(AS_IS, number, {"check": True}) for number in range(6, 12)]
-        assert len(made._start_together(asked)) == 6 and most == [3]
+        assert len(made.runs.start_together(asked)) == 6 and most == [3]
         room = StepRun(way=AS_IS, peak_bytes=2**30, room_bytes=2**33)
-        assert made._room_for(room) == 1, "not profiled on a GPU"
-        made.shares = Shares(device="cuda", total_us=1.0, rows=(), calls={})
-        monkeypatch.setattr(benches, "_cores", lambda: 16)
-        assert made._room_for(room) == 3, "8 GB hold three of 1.5 + 1"
-        assert made._room_for(replace(room, room_bytes=None)) == 1
+        monkeypatch.setattr(runs, "_cores", lambda: 16)
+        for profiled, on_gpu, count in (
+            (room, False, 1),
+            (room, True, 3),  # 8 GB hold three of 1.5 + 1
+            (replace(room, room_bytes=None), True, 1),
+        ):
+            made.runs.learn(profiled, on_gpu=on_gpu)
+            assert made.runs._beside == count
 
 
 @pytest.mark.parametrize(
@@ -382,14 +389,14 @@ def test_comparing_a_compiled_way_ends_with_the_time_for_all(
 
     made = _bench(tmp_path, monkeypatch, left_s)
     monkeypatch.undo()
-    monkeypatch.setattr(benches, "StartedRun", Run)
-    made.plan = replace(made.plan, run_s=1e4)
+    monkeypatch.setattr(runs, "StartedRun", Run)
+    made.runs.plan = replace(made.plan, run_s=1e4)
     made.timetable._clock = lambda: now[0]
     way = ProgramWay(name="a fused optimizer, torch.compile", variant="v", mode="default")
-    made.variants["v"] = ProgramVariant(name="v", texts={}, before={})
+    made.runs.variants["v"] = ProgramVariant(name="v", texts={}, before={})
     made.measured.runs[way] = {0: StepRun(way=way, first_s=29.0, steps_ms=(8.0,) * 8)}
     with Mirror.of(tmp_path, {}) as mirror:
-        made._mirrors |= {None: mirror, "v": mirror}
+        made.runs._mirrors |= {None: mirror, "v": mirror}
         made._leave_out_wrong()
         if 20.0 < left_s < 1e6:  # nor is one that is timed awaited
             now[0] = 0.0
@@ -471,7 +478,9 @@ def test_few_ways_in_all_rounds_say_more_than_all_in_one(
         made.measured.runs[way] = {0: StepRun(way=way, steps_ms=(step_ms,) * 8)}
     ours = ProgramWay(name="ours", variant="ours", mode="default")
     made.measured.runs[ours] = {0: StepRun(way=ours, steps_ms=(6.0,) * 8)}
-    made.variants["ours"] = made.variants["new"] = ProgramVariant(name="ours", texts={}, before={})
+    made.runs.variants["ours"] = made.runs.variants["new"] = ProgramVariant(
+        name="ours", texts={}, before={}
+    )
     new = ProgramWay(name="new", variant="new", mode="default")
     ways = [AS_IS, FAST, COMPILED[1], COMPILED[2], ours, new]
     fitting = made._fitting(ways)

@@ -42,6 +42,7 @@ def transposed(d: Draw) -> KernelForm:
 
 
 def gather(d: Draw) -> KernelForm:
+    """Rows of a table (N, W) by an index (C,), with up to two operations on them."""
     block = d.one(64, 128, 512)
     table, count = d.rng.choice(
         (((50000, 1024), 16384), ((10000, 4096), 8192), ((100000, 512), 32768))

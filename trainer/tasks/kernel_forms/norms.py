@@ -123,6 +123,7 @@ def _over_group(*parts: str) -> str:
 
 
 def group_norm(d: Draw) -> KernelForm:
+    """Group norm of (N, C, L) in two passes, with weights by channel and sometimes SiLU."""
     groups, block = d.one(4, 8, 16), d.one(256, 512, 1024, 2048)
     sizes = d.shape((16, 256, 4096), (64, 128, 1024), (8, 512, 3136))
     silu = d.rng.random() < 0.4
@@ -228,6 +229,7 @@ PyTorch."""
 
 
 def gradient(d: Draw) -> KernelForm:
+    """The gradient of a normalization's input along rows (`GRADIENTS`), the row at once or in passes."""
     name = d.rng.choice(sorted(GRADIENTS))
     sums, written, plain = GRADIENTS[name]
     dtype = "f32" if name == "log_softmax" else d.dtype  # its results pass the range of float16

@@ -51,9 +51,11 @@ class Draw:
         self.dtype = rng.choices([name for name, _ in DTYPES], [weight for _, weight in DTYPES])[0]
 
     def one(self, *choices: int) -> int:
+        """One of these numbers."""
         return self.rng.choice(choices)
 
     def shape(self, *choices: tuple[int, ...]) -> tuple[int, ...]:
+        """One of these shapes."""
         return self.rng.choice(choices)
 
     def options(self) -> str:
@@ -79,8 +81,10 @@ def inside(*parts: str) -> str:
 
 
 def function(head: str, *parts: str) -> str:
+    """Text of a function with this head, its parts indented; empty parts are left out."""
     return f"def {head}:\n{inside(*parts)}"
 
 
 def loop(head: str, *parts: str) -> str:
+    """Text of a ``for`` with this head, its parts indented; empty parts are left out."""
     return f"for {head}:\n{inside(*parts)}"

@@ -11,6 +11,7 @@ from trainer.tasks.kernel_forms.tile_pieces import AT_TILE, IMAGES, PLACES, TILE
 
 
 def pointwise(d: Draw) -> KernelForm:
+    """One to three tensors of one shape joined by arithmetic, then a chain of operations."""
     names = ["a", "b", "c"][: d.one(1, 1, 2, 2, 3)]
     block, sizes = (
         d.one(64, 128, 256, 1024, 1024, 4096),
@@ -41,6 +42,7 @@ def pointwise(d: Draw) -> KernelForm:
 
 
 def broadcast(d: Draw) -> KernelForm:
+    """A matrix times a vector by column plus a vector by row, written straight or transposed."""
     r, c = d.one(16, 32, 64), d.one(16, 32, 64, 128)
     turned = d.rng.random() < 0.5
     sizes = d.shape((4096, 4096), (8192, 2048), (2000, 9000))

@@ -50,12 +50,15 @@ def half(d: Draw) -> str:
 
 
 def blocks(d: Draw) -> tuple[int, int, int]:
+    """(BLOCK_M, BLOCK_N, BLOCK_K)."""
     return d.one(16, 32, 64, 128), d.one(16, 32, 64, 128), d.one(16, 32, 64)
 
 
 def launch_product(
     d: Draw, names: str, *, sizes: str = "M, K = a.shape\nN = b.shape[1]", batch: str = ""
 ) -> str:
+    """Text of a launcher of one program per tile of the result (M, N). ``sizes``: lines that read M, K
+    and N; ``batch``: name of the number of products, for a third axis of the grid."""
     m, n, k = blocks(d)
     shape = f"{batch and batch + ', '}M, N"
     return function(
@@ -69,10 +72,12 @@ def launch_product(
 
 
 def both(shape: Callable[[ProductSizes], tuple[int, ...]], size: ProductSizes) -> Shapes:
+    """A tensor's shape in the workload and in its twin, by (M, K, N)."""
     return shape(size), shape(TWIN)
 
 
 def matrices(dtype: str, size: ProductSizes) -> dict[str, tuple[str, Shapes]]:
+    """Inputs a (M, K) and b (K, N)."""
     return {
         "a": (dtype, (size[:2], TWIN[:2])),
         "b": (dtype, (size[1:], TWIN[1:])),

@@ -24,6 +24,7 @@ from trainer.tasks.kernel_forms.product_pieces import (
 
 
 def product(d: Draw) -> KernelForm:
+    """A product (M, K) x (K, N), sometimes with a bias by column, and up to two operations on it."""
     m, n, k = d.one(16, 32, 64, 128), d.one(16, 32, 64, 128), d.one(16, 32, 64)
     dtype = d.rng.choice(("bf16", "bf16", "f16"))
     a, b = d.rng.choice(

@@ -35,6 +35,7 @@ COLUMNS = {
 
 
 def columns(d: Draw) -> KernelForm:
+    """A reduction of each column of a matrix (`COLUMNS`), a program for a block of columns."""
     begin, step, end, plain = COLUMNS[d.rng.choice(sorted(COLUMNS))]
     r, c = d.one(16, 32, 64, 128), d.one(16, 32, 64, 128)
     sizes = d.shape((4096, 4096), (65536, 256), (1024, 16384), (16384, 1000))
@@ -62,6 +63,7 @@ def columns(d: Draw) -> KernelForm:
 
 
 def matvec(d: Draw) -> KernelForm:
+    """A matrix (R, C) times a vector (C,), a program for a block of rows."""
     r, c = d.one(1, 8, 16, 64), d.one(64, 128, 256, 512)
     sizes = d.shape((4096, 4096), (16384, 2048), (2048, 16384), (32768, 1024))
     lines, chained = d.chain("y", 0, 2)
@@ -90,6 +92,7 @@ def matvec(d: Draw) -> KernelForm:
 
 
 def matvec_batched(d: Draw) -> KernelForm:
+    """Matrices (B, R, C) times vectors (B, C), summed in each step or at the end."""
     r, c, late = d.one(1, 4, 16, 32), d.one(32, 64, 128, 256), d.rng.random() < 0.5
     sizes = d.shape((32, 1024, 512), (128, 256, 1024), (16, 2048, 2048), (64, 1000, 300))
     step = "total += a * x[None, :]" if late else "total += tl.sum(a * x[None, :], axis=1)"
@@ -130,6 +133,7 @@ def matvec_batched(d: Draw) -> KernelForm:
 
 
 def row_dot(d: Draw) -> KernelForm:
+    """The product of two matrices row by row, summed: (R, C), (R, C) -> (R,)."""
     block = d.one(128, 256, 1024, 2048)
     sizes = d.shape(*SIZES)
     lines, chained = d.chain("y", 0, 1)

@@ -17,12 +17,14 @@ SCALAR = "torch.empty(rows, device={first}.device, dtype=torch.float32)"
 
 
 def loads(*names: str, at: str = AT, other: str = "0.0") -> str:
+    """Lines that read these tensors in float32 at one place, ``other`` where the mask is false."""
     return "".join(
         f"{n} = tl.load({n}_ptr + {at}, mask=mask, other={other}).to(tl.float32)\n" for n in names
     )
 
 
 def passing(*parts: str) -> str:
+    """A loop over the columns of a row, block by block, around these lines."""
     return loop(
         "start in range(0, columns, BLOCK)",
         "column = start + tl.arange(0, BLOCK)",

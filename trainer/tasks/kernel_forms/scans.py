@@ -6,6 +6,7 @@ from trainer.tasks.kernel_forms.pieces import Draw, KernelForm, function, inside
 
 
 def running(d: Draw) -> KernelForm:
+    """Running sums along rows, block after block."""
     block = d.one(128, 256, 1024)
     sizes = d.shape((4096, 4096), (8192, 2048), (1024, 8192))
     lines, chained = d.chain("x", 0, 1)

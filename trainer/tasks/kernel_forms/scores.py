@@ -42,6 +42,7 @@ def _softmax_statistics(d: Draw, whole: bool, read: str, seen: str = "") -> list
 
 
 def cross_entropy(d: Draw) -> KernelForm:
+    """The loss of each row of scores (R, C) for its target, sometimes with smoothed labels."""
     whole, smooth = d.rng.random() < 0.4, d.rng.random() < 0.4
     seen = "seen += tl.sum(tl.where(mask, x, 0.0), axis=0)" if smooth else ""
     loss = "largest + tl.log(weight) - 0.9 * picked - 0.1 * seen / columns"

@@ -91,6 +91,7 @@ STENCILS = {
 
 
 def stencil(d: Draw) -> KernelForm:
+    """A weighted sum of neighbors in one image or several (`STENCILS`), zeros beyond the border."""
     name, batched = d.rng.choice(sorted(STENCILS)), d.rng.random() < 0.4
     first = "plane + " if batched else ""
     lines, chained = d.chain("y", 0, 2)

@@ -20,7 +20,6 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.core import launching, source
 from kernel_lsp.rewrite.codegen.core.nodes import op_name
-from kernel_lsp.rewrite.codegen.core.ops import helpers_for
 from kernel_lsp.rewrite.codegen.normalization import (
     batch_norm_backward,
     batch_norm_channels,
@@ -134,64 +133,80 @@ def _running(norm: fx.Node) -> list[fx.Node]:
 
 def _generate(graph: Graph, parts: BatchNormRegion, choice: dict[str, Any]) -> GeneratedSource:
     name = launching.unique_name(graph, f"fused_{parts.lowered.region.name}")
+    write = _by_channel if choice.get("whole_channels") else _in_passes
+    pieces = write(graph, parts, name, choice)
+    text = "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
+    summary = f"{name.replace('_', ' ')} in two passes"
+    made = source.module(name, [text], summary, source.numbers(parts.lowered.region))
+    return replace(made, supports_autograd=graph.gradients, has_effect=bool(_running(parts.norm)))
+
+
+def _constants(norm: fx.Node) -> tuple[float, float | None]:
+    """eps and momentum; None: there are no running statistics."""
+    momentum = float(argument(norm, "momentum")) if _running(norm) else None
+    return float(argument(norm, "eps")), momentum
+
+
+def _in_passes(
+    graph: Graph, parts: BatchNormRegion, name: str, choice: dict[str, Any]
+) -> list[str]:
+    """Source of kernels and launchers that walk the whole tensor."""
     region = replace(parts.lowered.region, name=f"{name}_apply")
-    norm, running = parts.norm, _running(parts.norm)
     summary = f"{name.replace('_', ' ').capitalize()} in one pass over given statistics."
-    forward = batch_norm_rows.emit(parts.layout, region, choice, summary)
-    momentum = float(argument(norm, "momentum")) if running else None
-    eps, whole = float(argument(norm, "eps")), bool(choice.get("whole_channels"))
-    if whole:
-        pieces = [batch_norm_channels.forward(parts, name, eps, momentum, choice)]
-    else:
-        statistics = channels.statistics(parts.layout, f"{name}_statistics", parts.x, eps, momentum)
-        pieces = [statistics, forward.definitions]
-    if graph.gradients:
-        pieces += batch_norm_backward.pieces(graph, parts, name, choice)
-    pieces.append(_launcher(graph, parts, name, whole=whole))
-    if whole:
-        pieces = [*helpers_for("\n".join(pieces)), *pieces]
-    return replace(
-        forward,
-        name=name,
-        definitions="\n\n".join(piece.strip("\n") + "\n" for piece in pieces),
-        summary=f"{name.replace('_', ' ')} in two passes",
-        supports_autograd=graph.gradients,
-        has_effect=bool(running),
-    )
+    return [
+        channels.statistics(parts.layout, f"{name}_statistics", parts.x, *_constants(parts.norm)),
+        *batch_norm_rows.pieces(parts.layout, region, choice, summary),
+        *(batch_norm_backward.in_passes(graph, parts, name) if graph.gradients else []),
+        _launch_passes(graph, parts, name),
+    ]
 
 
-def _launcher(graph: Graph, parts: BatchNormRegion, name: str, *, whole: bool) -> str:
-    given = [operand.name for operand, _ in parts.given]
+def _by_channel(
+    graph: Graph, parts: BatchNormRegion, name: str, choice: dict[str, Any]
+) -> list[str]:
+    """Source of kernels and launchers of which each program has a channel."""
+    return [
+        batch_norm_channels.forward(parts, name, *_constants(parts.norm), choice),
+        *(batch_norm_backward.by_channel(graph, parts, name, choice) if graph.gradients else []),
+        _launch_channels(graph, parts, name),
+    ]
+
+
+def _arguments(parts: BatchNormRegion) -> str:
+    """Of a launcher."""
     running = ["running_mean", "running_var"] if _running(parts.norm) else []
-    every = ", ".join(o.name for o in parts.lowered.region.operands)
-    if whole:
-        return _launcher_of_channels(graph, parts, name, every)
-    last = f"_{source.title(name)}.apply({every})" if graph.gradients else f"{name}_apply({every})"
-    x = f"{parts.x.name}.detach()" if graph.gradients else parts.x.name
+    return ", ".join([*(operand.name for operand, _ in parts.given), *running])
+
+
+def _launch_passes(graph: Graph, parts: BatchNormRegion, name: str) -> str:
+    operands = ", ".join(o.name for o in parts.lowered.region.operands)
+    last, x = f"{name}_apply({operands})", parts.x.name
+    if graph.gradients:
+        last, x = f"_{source.title(name)}.apply({operands})", f"{x}.detach()"
+    statistics = ", ".join([x, *(["running_mean", "running_var"] if _running(parts.norm) else [])])
     return "\n".join(
         [
-            f"def {name}({', '.join([*given, *running])}):",
+            f"def {name}({_arguments(parts)}):",
             f'    """{name.replace("_", " ").capitalize()}: batch statistics, then one pass."""',
-            f"    mean, rstd = {name}_statistics({', '.join([x, *running])})",
+            f"    {parts.mean.name}, {parts.rstd.name} = {name}_statistics({statistics})",
             f"    return {last}",
             "",
         ]
-    ).replace("mean, rstd =", f"{parts.mean.name}, {parts.rstd.name} =")
+    )
 
 
-def _launcher_of_channels(graph: Graph, parts: BatchNormRegion, name: str, every: str) -> str:
-    given = [operand.name for operand, _ in parts.given]
-    running = ["running_mean", "running_var"] if _running(parts.norm) else []
-    outputs = ", ".join(output.name for output in parts.lowered.region.outputs)
-    statistics = f"{parts.mean.name}, {parts.rstd.name}"
+def _launch_channels(graph: Graph, parts: BatchNormRegion, name: str) -> str:
+    region = parts.lowered.region
+    outputs = ", ".join(output.name for output in region.outputs)
+    operands = ", ".join(o.name for o in region.operands)
     # The Function is given what was made: running statistics change outside of it.
-    last = f"_{source.title(name)}.apply({every}, [{outputs}])" if graph.gradients else outputs
-    arguments = ", ".join([*given, *running])
+    last = f"_{source.title(name)}.apply({operands}, [{outputs}])" if graph.gradients else outputs
+    arguments = _arguments(parts)
     return "\n".join(
         [
             f"def {name}({arguments}):",
             f'    """{name.replace("_", " ").capitalize()}: a program for each channel."""',
-            f"    {outputs}, {statistics} = {name}_normalize({arguments})",
+            f"    {outputs}, {parts.mean.name}, {parts.rstd.name} = {name}_normalize({arguments})",
             f"    return {last}",
             "",
         ]

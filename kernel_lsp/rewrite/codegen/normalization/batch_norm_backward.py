@@ -174,26 +174,39 @@ def _substitute(roots: Sequence[Value], new: dict[Value, Value]) -> list[Value]:
     return [made[root] for root in roots]
 
 
-def pieces(graph: Graph, parts: BatchNormRegion, name: str, choice: Mapping[str, Any]) -> list[str]:
-    """Source of the backward's kernels, of eager's twin, and of the Function that has them."""
+def in_passes(graph: Graph, parts: BatchNormRegion, name: str) -> list[str]:
+    """Source of kernels that walk the whole tensor, for the sums and for all gradients; of eager's
+    twin, and of the Function that has them."""
+    planned = _planned(graph, parts, name)
+    region, needed = planned.region, _operands(planned.sums)
+    blocks = {"BLOCK_SIZE": 1024, "num_warps": 4}
+    arguments = ", ".join(operand.name for operand in parts.lowered.region.operands)
+    made = f"{name}_apply({arguments})"
+    return [
+        channels.sums(parts.layout, f"{name}_sums", planned.sums, needed),
+        *batch_norm_rows.pieces(parts.layout, region, blocks, f"Gradients of {name}."),
+        _eager(parts, name),
+        _function(parts, planned, name, _call(name, needed, region), made),
+    ]
+
+
+def by_channel(
+    graph: Graph, parts: BatchNormRegion, name: str, choice: Mapping[str, Any]
+) -> list[str]:
+    """Source of a kernel of which each program has a channel, of eager's twin, and of the Function
+    that has them; its forward is given the outputs, in a list."""
+    planned = _planned(graph, parts, name)
+    kernel, given = batch_norm_channels.backward(parts, planned.region, planned.sums, choice)
+    call = _call_of_channels(planned.region, given)
+    made = "tuple(made)" if len(parts.lowered.region.outputs) > 1 else "made[0]"
+    return [kernel, _eager(parts, name), _function(parts, planned, name, call, made, ["made"])]
+
+
+def _planned(graph: Graph, parts: BatchNormRegion, name: str) -> Planned:
     planned = _plan_backward(graph, parts)
     if planned is None:
         raise RewriteError(f"{name} has no backward", "keep the original path while training")
-    region = replace(planned.region, name=f"{name}_backward")
-    if choice.get("whole_channels"):
-        kernel, given = batch_norm_channels.backward(parts, region, planned.sums, choice)
-        call = _call_of_channels(region, given)
-        return [kernel, _eager(parts, name), _function(parts, planned, name, call, made=True)]
-    needed = _operands(planned.sums)
-    sums = channels.sums(parts.layout, f"{name}_sums", planned.sums, needed)
-    blocks = {"BLOCK_SIZE": 1024, "num_warps": 4}
-    last = batch_norm_rows.emit(parts.layout, region, blocks, f"Gradients of {name}.")
-    return [
-        sums,
-        last.definitions,
-        _eager(parts, name),
-        _function(parts, planned, name, _call(name, needed, region), made=False),
-    ]
+    return replace(planned, region=replace(planned.region, name=f"{name}_backward"))
 
 
 PAD = " " * 8
@@ -247,14 +260,18 @@ def _eager(parts: BatchNormRegion, name: str) -> str:
 
 
 def _function(
-    parts: BatchNormRegion, planned: Planned, name: str, call: Sequence[str], *, made: bool
+    parts: BatchNormRegion,
+    planned: Planned,
+    name: str,
+    call: Sequence[str],
+    made: str,
+    more: Sequence[str] = (),
 ) -> str:
-    """Source of the Function. ``made``: the forward is given its outputs, in a list."""
+    """Source of the Function. ``made``: what its forward returns; ``more``: what that takes besides
+    the operands, without gradients."""
     arguments = ", ".join(operand.name for operand in parts.lowered.region.operands)
     incoming = ", ".join(seed.name for seed in planned.seeds)
     results = [planned.finish.get(operand, "None") for operand in parts.lowered.region.operands]
-    several = len(parts.lowered.region.outputs) > 1
-    given = "tuple(made)" if several else "made[0]"
     lines = [
         f"class _{source.title(name)}(torch.autograd.Function):",
         f'    """{name.replace("_", " ").capitalize()}, given the statistics of the batch.',
@@ -265,9 +282,9 @@ def _function(
         '    """',
         "",
         "    @staticmethod",
-        f"    def forward(ctx, {arguments}{', made' if made else ''}):",
+        f"    def forward(ctx, {', '.join([arguments, *more])}):",
         f"        ctx.save_for_backward({arguments})",
-        f"        return {given if made else f'{name}_apply({arguments})'}",
+        f"        return {made}",
         "",
         "    @staticmethod",
         f"    def backward(ctx, {incoming}):",
@@ -276,7 +293,7 @@ def _function(
         f"            return differentiate_again(ctx, {name}_eager, {incoming})",
         f"        {arguments} = ctx.saved_tensors",
         *call,
-        *backward.return_lines([*results, "None"] if made else results),
+        *backward.return_lines([*results, *("None" for _ in more)]),
         "",
     ]
     return "\n".join([backward.AGAIN, "", *lines])

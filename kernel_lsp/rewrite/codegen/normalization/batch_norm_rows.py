@@ -17,20 +17,18 @@ from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.ir import Region
 from kernel_lsp.rewrite.codegen.pointwise import flat
 from kernel_lsp.rewrite.codegen.reduction import channels
-from kernel_lsp.rewrite.generated import GeneratedSource
 
 PROGRAMS = 4 * channels.PROGRAMS
 
 
-def emit(
+def pieces(
     layout: channels.ChannelLayout, region: Region, choice: Mapping[str, Any], summary: str
-) -> GeneratedSource:
-    """Kernel and launcher of a region without reductions, as flat.emit's."""
+) -> list[str]:
+    """Source of kernel and launcher of a region without reductions, as flat.pieces'."""
     if not _is_covered(layout, region):
-        return flat.emit(region, choice, summary)
+        return flat.pieces(region, choice, summary)
     rows, columns = _block(layout, choice)
-    parts = [_kernel(layout, region), _launcher(layout, region, choice, summary, rows, columns)]
-    return source.generate_source(region, parts[:1], parts[1], summary)
+    return [_kernel(layout, region), _launcher(layout, region, choice, summary, rows, columns)]
 
 
 def _is_covered(layout: channels.ChannelLayout, region: Region) -> bool:

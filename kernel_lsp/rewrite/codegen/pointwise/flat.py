@@ -18,10 +18,14 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 2048, 512], "num_warps"
 
 def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSource:
     """Kernel and launcher for a region without reductions."""
+    kernel, launcher = pieces(region, choice, summary)
+    return source.generate_source(region, [kernel], launcher, summary)
+
+
+def pieces(region: Region, choice: Mapping[str, Any], summary: str) -> list[str]:
+    """Source of kernel and launcher, without the helpers that they call."""
     kernel, sizes = _kernel(region)
-    return source.generate_source(
-        region, [kernel], _launcher(region, choice, sizes, summary), summary
-    )
+    return [kernel, _launcher(region, choice, sizes, summary)]
 
 
 def _kernel(region: Region) -> tuple[str, list[str]]:
