@@ -11,8 +11,10 @@ reference changes, gradients, random streams, repetition. The rule itself is in 
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from kernel_lsp.evaluator.deviations import PIECE
 from kernel_lsp.evaluator.gradients import GradientsByName, leaves_with_gradients
 from kernel_lsp.evaluator.judging import inputs, matching, needs, numerics, variations
 from kernel_lsp.evaluator.judging.drawing import draw
+from kernel_lsp.evaluator.judging.drift import Drift, SmallResult
 from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, TrialInputs
 from kernel_lsp.evaluator.judging.planning import plain, plan
@@ -53,6 +56,9 @@ MOVED_GRADIENTS = 2
 """Oracles of moved inputs for a gradient, before more is measured."""
 DIFFERENTIABLE = "a backward pass that cannot be differentiated says so by once_differentiable"
 NOBODY_SAID = "gradients belong to the result unless the workload says inference"
+MEASURED = 3
+"""Moved oracles, and as good inputs, that say how far rounding moves a result that trials are
+compared by."""
 AS_GOOD = 3
 """Other inputs on which a program that rounds coarsely is compared with its oracle."""
 CONTROL_ELEMENTS = 2**20
@@ -68,6 +74,8 @@ class GradientComparison:
     got: GradientsByName
     want: GradientsByName
     constants: float
+    are_new: bool = True
+    """False: of a graph's second use, which are the same."""
     like: dict[str, torch.Tensor] | None = None
     """What has these gradients, where one that does not exist is zero."""
 
@@ -90,6 +98,7 @@ class Examination:
         self.trials: dict[int, TrialInputs] = {}
         self.timing = SealedTiming(reference, self.seed)
         self.oracle_outputs: list[list[torch.Tensor]] = []
+        self.drift = Drift()
 
     # --- trials --------------------------------------------------------------------------
 
@@ -279,9 +288,12 @@ class Examination:
         if trial["family"].startswith("as_given") and self._as_usual(trial) and truth is not None:
             self.oracle_outputs.append(truth)
         results = self._judge(trial, pairs, truth, expected, None)
+        spread = RoundingSpread(runs=self._runs(expected), trial=trial, truth=truth)
+        names = [f"output {i}" for i in range(len(pairs))]
+        results = self._together(results, spread, pairs, names, 1.0)
         if trial["number"] == 1 and truth is not None and self.reference.tells_precision is None:
             self._control(trial, truth, expected)
-        reply = verdict(results, trial["label"], [f"output {i}" for i in range(len(pairs))])
+        reply = verdict(results, trial["label"], names)
         reply["informative"] = any(
             not r.numel() or bool(torch.isfinite(with_arithmetic(r)).any()) for _, r in pairs
         )
@@ -336,6 +348,49 @@ class Examination:
 
         rounds = 0 if is_control else rounds_for(trial, expected)
         return widen_until_passed(found, judged, rounds=rounds)
+
+    def _together(
+        self,
+        results: list[numerics.Comparison],
+        spread: RoundingSpread,
+        pairs: Sequence[TensorPair],
+        names: list[str],
+        constants: float,
+    ) -> list[numerics.Comparison]:
+        """The results of one trial, with what they have in common with earlier trials' (drift.py).
+        Inputs that are like those of another trial say nothing more."""
+        trial, truth = spread.trial, spread.truth
+        usual = trial["family"] in {*inputs.FAMILIES, *inputs.IN_RANGE}
+        again = trial["edit"] in ("parameters", "inputs")
+        if truth is None or not usual or again or not all(one.passed for one in results):
+            return results
+        precision = self._precision(trial)
+        rounds = min(MEASURED, rounds_for(trial, [theirs for _, theirs in pairs]))
+        if self.reference.range_bound:  # what is moved may leave the range
+            rounds = 0
+
+        def measure(place: int) -> list[torch.Tensor]:
+            spread.move(rounds - len(spread.moved))
+            spread.try_as_good(rounds - len(spread.errors))
+            versions = spread.of(place)
+            return [*versions["moved"], *versions["errors"]]
+
+        found = list(results)
+        for place, (mine, theirs) in enumerate(pairs):
+            coarse = numerics.is_narrow(mine.dtype) and mine.numel() < MANY
+            if not coarse or numerics.class_floor(precision, mine.dtype):
+                continue
+            result = SmallResult(
+                name=f"{names[place]} of {len(pairs)}",
+                candidate=with_arithmetic(mine),
+                reference=with_arithmetic(theirs),
+                oracle=truth[place],
+                eps=torch.finfo(mine.dtype).eps,
+                constants=constants,
+            )
+            detail = self.drift.problem(result, functools.partial(measure, place))
+            found[place] = replace(results[place], passed=not detail, detail=detail)
+        return found
 
     def _runs(self, expected: Any) -> RunFunctions:
         def original(trial: TrialInputs) -> ResultList:
@@ -446,7 +501,12 @@ class Examination:
             return {"ok": True, "detail": "", "compared": 0}
         results = self._compared_gradients(
             GradientComparison(
-                trial=trial, names=names, got=got, want=want, constants=GRADIENT_CONSTANTS
+                trial=trial,
+                names=names,
+                got=got,
+                want=want,
+                constants=GRADIENT_CONSTANTS,
+                are_new=which == "gradients",
             )
         )
         reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
@@ -454,9 +514,23 @@ class Examination:
 
     def _compared_gradients(self, asked: GradientComparison) -> list[numerics.Comparison]:
         """Gradients, or gradients of them where the trial has weights for those."""
-        trial = asked.trial
         runs = self._gradient_runs(asked)
-        found = RoundingSpread(runs=runs, trial=trial, truth=runs.oracle(trial, Moved.NOTHING))
+        truth = runs.oracle(asked.trial, Moved.NOTHING)
+        found = RoundingSpread(runs=runs, trial=asked.trial, truth=truth)
+        results = self._each_gradient(asked, found)
+        if not asked.are_new or "second weights" in asked.trial:
+            return results
+        mine, theirs = (asked.in_order(one) or [] for one in (asked.got, asked.want))
+        pairs = [
+            (c, r) for c, r in zip(mine, theirs, strict=True) if c is not None and r is not None
+        ]
+        return self._together(results, found, pairs, asked.names, asked.constants)
+
+    def _each_gradient(
+        self, asked: GradientComparison, found: RoundingSpread
+    ) -> list[numerics.Comparison]:
+        """Each by itself, with as much of what rounding makes of others as it needs."""
+        trial = asked.trial
         results = self._judge_gradients(asked, found)
         if all(result.passed for result in results):
             return results

@@ -192,6 +192,16 @@ def test_a_gradient_in_16_bits_that_is_wrong_by_a_factor_is_refused(wrong: str) 
         assert pair.problems(seed, lambda trial: trial["gradients"])
 
 
+@pytest.mark.parametrize("wrong", ["g * 1.02", "g * 0.98"])
+def test_a_factor_in_a_gradient_of_eight_elements_is_seen_in_all_trials(wrong: str) -> None:
+    """One trial cannot tell it from roundings: it passed before."""
+    small = SQUARES.replace("17, 33", "3, 8").replace("randn(33", "randn(8")
+    scaled = small.replace("return g\n", f"return {wrong}\n")
+    pair = Pair(small, scaled.replace("x * self.weight", "x * Through.apply(self.weight)"))
+    found = pair.problems(0, lambda trial: trial["gradients"])
+    assert any("in common" in one for one in found)
+
+
 def test_the_same_gradient_that_is_right_passes() -> None:
     right = Pair(SQUARES, SQUARES.replace("(d * d).mean(0)", "(d.square().sum(0) / len(x))"))
     assert right.problems(0, lambda trial: trial["gradients"]) == []

@@ -21,7 +21,7 @@ def reference(**changes: Any) -> Any:
         "range_bound": False, "elements": 1000, "batch": None, "layouts": [], "edges": (),
         "may_record_gradients": False, "grad": False, "changed": (), "sizes": (),
         "own_state": {"weight": torch.zeros(4)}, "circumstances": (), "is_module": True,
-        "subject": SimpleNamespace(has_single=False),
+        "subject": SimpleNamespace(has_single=False), "output_dtypes": [torch.float32],
     }  # fmt: skip
     return SimpleNamespace(**{**given, **changes})
 
@@ -136,6 +136,8 @@ def test_where_nobody_said_inference_two_batches_follow_under_the_same_parameter
     assert [t["edit"] for t in trials].count("batch") == 1
     at = next(n for n, t in enumerate(trials) if t["edit"] == "batch")
     assert trials[at]["grad"] and trials[at - 1]["grad"] and trials[at]["update"] == "none"
+    coarse = planned(may_record_gradients=True, output_dtypes=[torch.bfloat16])
+    assert len(coarse) == len(trials) + planning.FURTHER
     changed = planned(may_record_gradients=True, changed=("x",))
     assert "batch" not in [t["edit"] for t in changed]
 
