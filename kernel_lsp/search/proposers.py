@@ -27,6 +27,9 @@ from kernel_lsp.search.space import (
 
 MAX_REFUSED = 12
 """Combinations that the engine may refuse before a proposer gives up on this starting point."""
+SCATTERED = 4
+"""Combinations of a chain that are judged, its defaults among them, before only those near a parent
+are looked at: on 20 recorded spaces the best after eight evaluations was 0.8 % [0.0, 1.6] faster."""
 MAX_SITES = 6
 """Sites that are tried as a further step, the most promising first."""
 
@@ -35,7 +38,8 @@ OrderNames = Callable[[Sequence[str]], list[str]]
 
 
 class Mutate:
-    """One or two parameters of one step of the parent; further away once all of that was tried."""
+    """One or two parameters of one step of the parent; anywhere in the space at first, and once all
+    of that was tried."""
 
     name = "mutate/1"
     slow = False
@@ -80,9 +84,15 @@ class Mutate:
         return SearchSpace(steps=tuple(steps), axes=tuple(axes)) if axes else None
 
     def _promising(self, space: SearchSpace, center: Point, draw: random.Random) -> list[Point]:
-        """Untried combinations, near ones before far ones, the most promising first."""
+        """Untried combinations, the most promising first: at first anywhere, then near ones before
+        far ones."""
         known = judged_speeds(space, self._archive.attempts)
-        for points in (space.near(center, 2), space.all() if space.size <= MAX_LISTED else ()):
+        near, anywhere = (
+            space.near(center, 2),
+            space.all() if space.size <= MAX_LISTED else iter(()),
+        )
+        scattered = len(known) < SCATTERED
+        for points in (anywhere, near) if scattered else (near, anywhere):
             fresh = [
                 p for p in points if p not in known and wire.dumps(space.at(p)) not in self._asked
             ]

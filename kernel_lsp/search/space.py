@@ -116,7 +116,12 @@ def judged_speeds(space: SearchSpace, attempts: Sequence[Attempt]) -> dict[Point
 
 def promises(points: Sequence[Point], known: Mapping[Point, float]) -> list[float]:
     """Expected improvement over the best of ``known``; the same for all where nothing can be
-    learned yet."""
+    learned yet.
+
+    With K the covariance of what is known, k that with a point, and standardized values y: mean =
+    k' (K + 0.01 I)^-1 y, variance = 1.3 - k' (K + 0.01 I)^-1 k, and of z = (mean - max y) /
+    deviation EI = (mean - max y) Phi(z) + deviation phi(z) (Jones, Schonlau and Welch 1998,
+    equation 15)."""
     if len(known) < 2 or not points:
         return [0.0] * len(points)
     values = np.array(list(known.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -237,6 +238,16 @@ def test_an_unknown_value_promises_more_than_a_known_bad_one() -> None:
     assert unknown > bad
 
 
+def test_expected_improvement_by_hand() -> None:
+    """One parameter of three values, the outer ones seen with ln speeds 0 and 2 ln 2: standardized -1
+    and 1, noise 0.01. k(0, 2) = 1.3 * 0.3^2 = 0.117 and k(0, 1) = 0.39, so the weights of the middle
+    are 0.39 / (1.31 + 0.117) = 0.2733 both, its mean 0, its variance 1.3 - 2 * 0.2733 * 0.39 =
+    1.0868, its deviation 1.0425. z = (0 - 1) / 1.0425 = -0.9592, Phi(z) = 0.1687, phi(z) = 0.2518:
+    EI = -1 * 0.1687 + 1.0425 * 0.2518 = 0.0938."""
+    known = {(0,): 0.0, (2,): 2 * math.log(2)}
+    assert promises([(1,)], known) == [pytest.approx(0.0938, abs=1e-4)]
+
+
 def test_nothing_can_be_expected_of_a_single_attempt() -> None:
     assert promises([(1, 0), (0, 1)], {(0, 0): 1.0}) == [0.0, 0.0]
     assert promises([], {(0, 0): 1.0, (0, 1): 2.0}) == []
@@ -274,6 +285,29 @@ async def test_mutations_are_of_the_parent_and_never_repeat() -> None:
         if draft and draft.candidate:
             found.add(draft.candidate.id)
     assert len(found) == len(workshop.applied) == 5  # all but the parent
+
+
+async def test_what_is_tried_first_may_be_anywhere_and_then_lies_near_the_parent() -> None:
+    workshop = ScriptedWorkshop([site("f", a=[0, 1, 2, 3]), site("g", c=[0, 1, 2, 3])])
+
+    def chain(a: int, c: int) -> tuple[Any, Any]:
+        return step("f", a=a), step("g", c=c)
+
+    async def far(*known: Attempt) -> int:
+        """Proposals that differ from the parent in both steps, of 20 seeds."""
+        count = 0
+        for seed in range(20):
+            mutate = Mutate(workshop, ledger(*known))
+            draft = await mutate.propose(helpers.task(), context(known[0], seed))
+            assert draft and draft.candidate
+            count += all(
+                one.parameters[name] for one, name in zip(draft.candidate.steps, "ac", strict=True)
+            )
+        return count
+
+    seen = [chained(number, 1.0, *chain(number, 0)) for number in range(4)]
+    assert await far(*seen[:1]) > 5  # of fifteen nine differ in both
+    assert await far(*seen) == 0
 
 
 @pytest.mark.parametrize(
