@@ -22,6 +22,9 @@ MAX_LITERAL = 64 * 1024
 MAX_CALLS = 32
 """Of one reply; what comes after them is repetition."""
 MAX_COMMAS = 8
+NO_LITERAL = (AttributeError, IndexError, MemoryError, RecursionError, SyntaxError, TypeError,
+              ValueError)  # fmt: skip
+"""What reading a text as Python's literals raises where it is something else."""
 
 _NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
@@ -61,10 +64,7 @@ def load(text: str, where: str, note: AddNote) -> Any:
 def _decode(text: str, *, strict: bool) -> tuple[Any, ValueError | RecursionError | None]:
     try:
         return json.JSONDecoder(strict=strict).raw_decode(text)[0], None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # ValueError: also a number of more than 4300 digits
+    except (ValueError, RecursionError) as error:  # the former also of more than 4300 digits
         return MISSING, error
 
 
@@ -90,22 +90,11 @@ def _literal(text: str) -> Any:
         return MISSING
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # invalid escapes in a model's strings are nobody's concern
+            warnings.simplefilter("ignore")  # of invalid escapes in a model's strings
             value = ast.literal_eval(parsing.parse(text).body[0].value)  # type: ignore[attr-defined]
-            return json.loads(
-                json.dumps(value, allow_nan=False)
-            )  # sets, bytes and numbers with a j are none
-    except (
-        SyntaxError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        RecursionError,
-        MemoryError,
-    ):
+            # Sets, bytes and numbers with a j are none.
+            return json.loads(json.dumps(value, allow_nan=False))
+    except NO_LITERAL:
         return MISSING
 
 
@@ -121,15 +110,7 @@ def python_call(text: str, names: Iterable[str]) -> list[tuple[str, Json]]:
             value = tree.body[0].value if len(tree.body) == 1 else None  # type: ignore[attr-defined]
             found = value.elts if isinstance(value, ast.List) else [value]
             return [_arguments(call) for call in found]
-    except (
-        SyntaxError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        RecursionError,
-        MemoryError,
-    ):
+    except NO_LITERAL:
         return []
 
 

@@ -29,8 +29,8 @@ KNOWN, NUMBERS = "the number of the first loop", "the numbers of both loops"
 
 
 @dataclass(frozen=True, slots=True)
-class LoopPair:
-    """Two neighboring loops over one row."""
+class _NeighborLoops:
+    """Two neighboring loops over one row that reduce one number each."""
 
     found: Looped
     loops: tuple[ast.For, ast.For]
@@ -39,6 +39,12 @@ class LoopPair:
     inits: tuple[ast.Assign, ast.Assign]
     """Where the two accumulations begin."""
     between: tuple[ast.stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPair(_NeighborLoops):
+    """Such loops that one loop can compute."""
+
     middle: ast.stmt | None
     """What makes one number of what the first loop found; None: it is one already."""
     known: str
@@ -245,18 +251,6 @@ def _replace_loops(
 
 
 # --- what is recognized --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _NeighborLoops:
-    """Two neighboring loops that reduce one number each, and what stands between them."""
-
-    found: Looped
-    loops: tuple[ast.For, ast.For]
-    first: Accumulation
-    second: Accumulation
-    inits: tuple[ast.Assign, ast.Assign]
-    between: tuple[ast.stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)

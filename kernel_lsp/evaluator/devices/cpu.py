@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernel_lsp import __version__
-from kernel_lsp.evaluator.devices import ColdCall
+from kernel_lsp.evaluator.devices.base import ColdCall
 
 MAX_FLUSH_BYTES = 64 * 1024**2
 """Writing 64 MiB costs about 10 ms; larger caches stay partly warm, equally for every provider."""

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.devices import ColdCall
+from kernel_lsp.evaluator.devices.base import ColdCall
 from kernel_lsp.evaluator.devices.cpu import versions
 
 MEMORY_SHARE = 0.8
@@ -69,9 +69,8 @@ class CudaDevice:
         """Whether the context is broken: an error that stays, as after an illegal address."""
         try:
             self._synchronize()
-        except (
-            Exception
-        ):  # an error that stays: an illegal or misaligned address, an assertion in a kernel
+        except Exception:
+            # An error that stays: an illegal or misaligned address, an assertion in a kernel.
             return True
         return False
 

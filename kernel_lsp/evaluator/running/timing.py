@@ -32,7 +32,7 @@ import torch
 
 from kernel_lsp.evaluator import relations, stats
 from kernel_lsp.evaluator.callees import Callee
-from kernel_lsp.evaluator.devices import ColdCall, TimingDevice
+from kernel_lsp.evaluator.devices.base import ColdCall, TimingDevice
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.running import compiling
@@ -140,12 +140,10 @@ class InterleavedRounds:
             self.notes.append(
                 f"torch.compile took longer than {seconds:.0f} s and is no baseline here"
             )
-        except (
-            Exception
-        ) as error:  # a compiler may fail in any way; then eager is the only baseline
-            if (
-                self.device.is_lost()
-            ):  # nothing can be timed here any more; another process leaves it out
+        except Exception as error:
+            # A compiler may fail in any way; then eager is the only baseline.
+            if self.device.is_lost():
+                # Nothing can be timed here any more; another process leaves it out.
                 crashes.end(error, crashes.COMPILED)
             self.notes.append(
                 f"torch.compile failed ({type(error).__name__}) and is no baseline here"

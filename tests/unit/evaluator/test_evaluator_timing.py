@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import devices  # noqa: E402
 from kernel_lsp.evaluator.callees import Callee  # noqa: E402
-from kernel_lsp.evaluator.devices import ColdCall  # noqa: E402
+from kernel_lsp.evaluator.devices.base import ColdCall  # noqa: E402
 from kernel_lsp.evaluator.running import compiling, timer, timing  # noqa: E402
 from kernel_lsp.evaluator.running.outputs import apart, norms_of  # noqa: E402
 from kernel_lsp.evaluator.running.time_box import Slow, time_box  # noqa: E402
