@@ -62,9 +62,8 @@ async def run(
     result = _earlier(out, device)
     memory = leftovers.device_mib()
     with tempfile.TemporaryDirectory() as cache, leftovers.own_folder() as folder:
-        async with Gate(
-            cache=Path(cache)
-        ) as gate:  # as in the product; no text is judged twice here
+        async with Gate(cache=Path(cache)) as gate:
+            # as in the product; no text is judged twice here
             bench = Bench(device=device, evaluate=gate.evaluate, at_once=max(2, min(16, CORES)))
             about = await _about(bench)
             _print_head(about)

@@ -87,9 +87,8 @@ class IdleWatch:
 
 
 def busy_percent() -> int | None:
-    with contextlib.suppress(
-        Exception
-    ):  # no NVML, no number: this one only stands beside the others
+    with contextlib.suppress(Exception):
+        # No NVML, no number: this one only stands beside the others.
         import pynvml
 
         pynvml.nvmlInit()

@@ -129,9 +129,8 @@ def _median(values: list[float]) -> Times:
     """With the order statistics around it that hold the median of what is measured in 95 of 100
     cases."""
     ordered, count = sorted(values), len(values)
-    reach = math.ceil(
-        0.98 * math.sqrt(count)
-    )  # 1.96 standard deviations of a binomial of n and 1/2
+    # 1.96 standard deviations of a binomial of n and 1/2.
+    reach = math.ceil(0.98 * math.sqrt(count))
     low, high = max(0, count // 2 - reach), min(count - 1, (count - 1) // 2 + reach)
     return {"middle": statistics.median(ordered), "low": ordered[low], "high": ordered[high]}
 

@@ -81,9 +81,8 @@ class ProcessWatch:
         for pid, (begun, seconds) in found.items():
             if self._is_ours(pid, parents):
                 self.seconds[pid, begun] = seconds
-                if name := _name(
-                    pid
-                ):  # the last one counts: a fork shows its parent's until it has its own
+                if name := _name(pid):
+                    # The last one counts: a fork shows its parent's until it has its own.
                     self.names[pid, begun] = name
 
     def _is_ours(self, pid: int, parents: dict[int, int]) -> bool:

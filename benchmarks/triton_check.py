@@ -308,10 +308,8 @@ def compiled(program: Program, candidate: Candidate | None, workload: Workload) 
         constants = {**one.constants, **{k: v for k, v in chosen.items() if k not in OPTIONS}}
         options = {**one.options, **{k: v for k, v in chosen.items() if k in OPTIONS}}
         try:
-            with (
-                tempfile.TemporaryDirectory() as folder,
-                contextlib.chdir(folder),
-            ):  # ptxas writes there
+            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+                # ptxas writes there.
                 made = aot._compile(
                     function, _description(function, one.arguments, constants, options), 90
                 )

@@ -164,10 +164,8 @@ class Consents:
         self._session[key] = (
             _merge_answers(self._session.get(key, {}), entry) if entry is not None else {}
         )
-        from filelock import (
-            FileLock,
-            Timeout,
-        )  # a tenth of our start-up, for something asked for once
+        # A tenth of our start-up, for something asked for once.
+        from filelock import FileLock, Timeout
 
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,9 +16,8 @@ from urllib.parse import unquote, urlsplit
 from kernel_lsp import files, foreign, notebooks
 from kernel_lsp.records import Snapshot
 
-if (
-    TYPE_CHECKING
-):  # imported when the first folder is watched, off the loop: the editor waits for the start
+if TYPE_CHECKING:
+    # Imported when the first folder is watched, off the loop: the editor waits for the start.
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
     from watchdog.observers.api import BaseObserver, ObservedWatch
 

@@ -88,10 +88,8 @@ def _seen_to_change(answer: dict[str, Any]) -> bool:
 def _state(python: str, places: Iterable[str], files: Iterable[str]) -> str:
     """Equal as long as everything is as it was."""
     binary = Path(python)
-    homes = (
-        binary.parent,
-        binary.parent.parent,
-    )  # a virtual environment's pyvenv.cfg is in one of them
+    # A virtual environment's pyvenv.cfg is in one of them.
+    homes = (binary.parent, binary.parent.parent)
     state = {
         "version": VERSION,
         "python": [python, str(binary.resolve()), _mark(binary.resolve())],

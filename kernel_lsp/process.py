@@ -79,9 +79,8 @@ class Started:
                 os.killpg(self.pid, signal.SIGKILL)  # own session: also ends compilers it started
         if not self._own_tree:
             await end_marked(self._mark)
-        with contextlib.suppress(
-            TimeoutError
-        ):  # wait() also waits for pipes that a stray may still hold
+        with contextlib.suppress(TimeoutError):
+            # wait() also waits for pipes that a stray may still hold.
             await asyncio.wait_for(self.wait(), 5)
 
 
@@ -232,9 +231,8 @@ class Child:
         closed."""
         self._writer.close()
         for stream in (self._reader, self._log_stream):
-            transport = getattr(
-                stream, "_transport", None
-            )  # a StreamReader cannot be closed otherwise
+            # A StreamReader cannot be closed otherwise.
+            transport = getattr(stream, "_transport", None)
             if transport is not None:
                 transport.close()
         with contextlib.suppress(OSError, TimeoutError):

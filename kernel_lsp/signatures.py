@@ -251,9 +251,8 @@ class Keyring:
                     cause, "have it signed with a higher --release; --allow-rollback takes it"
                 )
         if before != (now := {"release": signed.release, "digest": signed.digest}):
-            with contextlib.suppress(
-                OSError
-            ):  # a data folder that cannot be written remembers nothing
+            with contextlib.suppress(OSError):
+                # A data folder that cannot be written remembers nothing.
                 self._folder.mkdir(parents=True, exist_ok=True)
                 replace_file(
                     file, json.dumps({**table, key: now}, indent=1, sort_keys=True).encode()

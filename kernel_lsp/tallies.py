@@ -47,10 +47,8 @@ class Tallies:
                     if database.execute(self._mark, (mark,)).rowcount:
                         database.executemany(self._add, rows)
                 database.execute(self._forget, (MAX_REMEMBERED,))
-        except (
-            sqlite3.OperationalError,
-            OSError,
-        ):  # a full disk, or another process takes its time
+        except (sqlite3.OperationalError, OSError):
+            # A full disk, or another process takes its time.
             return
         except sqlite3.DatabaseError:  # damaged: it begins anew
             with contextlib.suppress(OSError):

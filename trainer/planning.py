@@ -100,9 +100,8 @@ def shape_of(recipe: Recipe) -> ModelConfig:
             SimpleNamespace(**{"tie_word_embeddings": False, **data}), recipe.model
         )
     except (OSError, ValueError, AttributeError) as error:
-        if (
-            recipe.model.shape is None
-        ):  # a checkpoint that is not here (yet): the numbers of the recipe count
+        if recipe.model.shape is None:
+            # A checkpoint that is not here (yet): the numbers of the recipe count.
             return recipe.model
         raise ConfigError(
             f"model.shape: {file}: {error}", "name a folder or file with a config.json"

@@ -50,10 +50,8 @@ def train(recipe: Recipe, rl: Rl) -> int:
     run.restore()
     run.open_curves()
     tasks.begin(run)
-    with (
-        contextlib.closing(run),
-        contextlib.closing(tasks),
-    ):  # also when a step fails: judges and samplers end
+    with contextlib.closing(run), contextlib.closing(tasks):
+        # Also when a step fails: judges and samplers end.
         say(
             f"{tasks.training} tasks, {tasks.held_out} held out; from step {run.step} of {run.steps}"
         )

@@ -139,9 +139,8 @@ class KernelPlanner:
         if ordered[0] is ranked_plans[0]:
             return ordered
         best, *rest = (self._named(ordered[0]), *ordered[1:])
-        rest.sort(
-            key=lambda ranked_plan: ranked_plan is not ranked_plans[0]
-        )  # a race tunes the whole chain
+        # A race tunes the whole chain.
+        rest.sort(key=lambda ranked_plan: ranked_plan is not ranked_plans[0])
         return [best, *await self._carried(best, ranked_plans[0], ordered), *rest]
 
     async def _carried(

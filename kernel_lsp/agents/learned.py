@@ -179,9 +179,8 @@ class LearnedPlanner:
         if ranked_plan.candidate.proposer != self._name:
             return None
         self._measured = ranked_plan.steps, speedup
-        with contextlib.suppress(
-            BackboneError, _NotEncodable
-        ):  # the plans that are known are raced without it
+        with contextlib.suppress(BackboneError, _NotEncodable):
+            # The plans that are known are raced without it.
             async for found in self._learned(MAX_AGAIN):
                 return found
         return None

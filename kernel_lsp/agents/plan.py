@@ -140,9 +140,8 @@ class Planner:
         several = any(chain.steps != chains[0].steps for chain in chains)
         for chain in chains:
             weight = await self._weight(chain) if several else 1.0
-            for site in rank_sites(
-                chain.lefts[-1]
-            ):  # what goes around the whole pays only where it is offered
+            for site in rank_sites(chain.lefts[-1]):
+                # What goes around the whole pays only where it is offered.
                 if site.wraps:
                     wrapped = await self._then(chain, site) or chain
                     found.append((weight * (1.0 - _benefit(site)), wrapped))

@@ -93,9 +93,8 @@ class PolicyAgent:
         sites."""
         self._backbone, self._workshop, self._info, self._order = backbone, workshop, info, order
         self._without = without
-        self._reads = (
-            info.backbone != "plan"
-        )  # which needs no room, and knows when it has said everything
+        # It needs no room, and knows when it has said everything
+        self._reads = info.backbone != "plan"
         self._room = sizing.room(info if self._reads else replace(info, context_tokens=ROOMY))
         self._select: Select = select or (lambda task, seed: selection.select(backbone, task, seed))
         self._chosen: dict[int, tuple[str, ...]] = {}

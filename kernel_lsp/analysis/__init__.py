@@ -138,13 +138,11 @@ def _analyze_text(text: str) -> Analysis:
         return Analysis(problem=file)
     try:
         return _analyze(file)
-    except (
-        RecursionError
-    ):  # the parser accepts trees three times deeper than Python code can descend
+    except RecursionError:
+        # The parser accepts trees three times deeper than Python code can descend.
         return Analysis(problem=_TOO_DEEP)
-    except (
-        SyntaxError
-    ) as error:  # from the symbol tables: names both parameter and global, and the like
+    except SyntaxError as error:
+        # From the symbol tables: names both parameter and global, and the like.
         return Analysis(problem=problem_of(error))
 
 

@@ -116,9 +116,8 @@ def check_text(path: Path, text: str) -> Analysis:
         if path.suffix == notebooks.SUFFIX:
             return _check_notebook(path, text)
         return analyze(Snapshot(uri=str(path), text=text))
-    except (
-        Exception
-    ) as error:  # one file that our analysis fails on must not cost the findings of the others
+    except Exception as error:
+        # One file that our analysis fails on must not cost the findings of the others.
         return _unchecked_analysis(f"not checked: {type(error).__name__}: {error} ({DEFECT})")
 
 

@@ -153,9 +153,8 @@ def _walk(path: Path) -> Iterator[tuple[Path, list[str], list[Path], list[Path]]
     """(folder, names of its files, folders that are still to come, folders in it): who walks puts
     those of the last into the last but one that shall be looked through. The other way round: the
     last comes first."""
-    waiting = [
-        path
-    ]  # os.walk calls itself before Python 3.12: thousands of nested folders ended it
+    # os.walk calls itself before Python 3.12: thousands of nested folders ended it.
+    waiting = [path]
     while waiting:
         folder = waiting.pop()
         _, folders, names = next(os.walk(folder), ("", [], []))

@@ -117,9 +117,8 @@ class Connection:
             raise ClusterError(
                 cause, f"look whether it is a Ray of version {ray.__version__}"
             ) from None
-        except (
-            Exception
-        ) as error:  # Ray raises whatever it likes, from ValueError to ConnectionError
+        except Exception as error:
+            # Ray raises whatever it likes, from ValueError to ConnectionError.
             raise _refusal(self.address, error) from error
         self._ours = True
 

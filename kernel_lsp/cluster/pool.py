@@ -234,9 +234,8 @@ class Cluster:
         place.lost = True
         if self._places.get(key := (place.node.id, place.number)) is place:
             del self._places[key]
-        with contextlib.suppress(
-            Exception
-        ):  # Ray's own: it is dead already, or nobody is there to tell
+        with contextlib.suppress(Exception):
+            # Ray's own: it is dead already, or nobody is there to tell.
             library().kill(place.actor)
 
     async def _tend(self) -> None:
@@ -297,9 +296,8 @@ class Cluster:
             self._jobs.settle(job, answer.value, answer.failed)
         except failures.TaskCancelledError:  # mostly because nobody waits for it any more
             self._jobs.again(job, "it was cancelled there")
-        except (
-            failures.RayTaskError
-        ) as error:  # no failure for a user to read: a bug of the worker's
+        except failures.RayTaskError as error:
+            # No failure for a user to read: a bug of the worker's.
             self._jobs.settle(job, failed=(repr(error.cause), None))
         except failures.RayError as error:  # the process, its node, or what it had said
             self._lost(place, _first_line(error))

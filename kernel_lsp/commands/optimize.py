@@ -240,9 +240,8 @@ def _requests(argument: str) -> list[Request]:
         )
     names = _name_targets(snapshot, found, target) if target else _names(found)
     shares = workloads.shares_in(path, _workspace_of(path))
-    names.sort(
-        key=lambda qualname: -shares.get(qualname, 0.0)
-    )  # what takes most of a recorded run first
+    # What takes most of a recorded run first.
+    names.sort(key=lambda qualname: -shares.get(qualname, 0.0))
     if not names:
         console.fail(
             KernelLspError(
@@ -433,9 +432,8 @@ def _with(winners: list[Proposal], path: Path, text: str) -> str:
         target = analysis.named_target(snapshot, winner.qualname)
         if target is None or winner.candidate.edit is None:
             continue
-        if target.fingerprint == winner.fingerprint or is_installed(
-            path
-        ):  # an older patch may be in it
+        if target.fingerprint == winner.fingerprint or is_installed(path):
+            # An older patch may be in it.
             text = edit.apply_edit(text, target.span, winner.candidate.edit)
     return text
 

@@ -119,9 +119,8 @@ class RecordedCallee(Callee):
         return self._opened.bind(tensors)
 
     def _passed(self, tensor: torch.Tensor, spec: ValueSpec) -> torch.Tensor:
-        if (
-            self._place == "cuda" and spec["device"] == "cpu"
-        ):  # beside tensors on a GPU: sizes, positions
+        if self._place == "cuda" and spec["device"] == "cpu":
+            # Beside tensors on a GPU: sizes, positions.
             tensor = tensor.cpu()
         if self.conduct.copies and tensor.requires_grad and not spec["leaf"]:
             return tensor.clone()

@@ -25,9 +25,8 @@ def load(source: str) -> types.ModuleType:
     """Execute ``source`` as a fresh module. Whatever it raises passes through."""
     name = f"program_{secrets.token_hex(6)}"
     filename = f"<{name}>"
-    code = compile(
-        source, filename, "exec", dont_inherit=True
-    )  # our postponed annotations are not theirs
+    # Our postponed annotations are not theirs.
+    code = compile(source, filename, "exec", dont_inherit=True)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     module = types.ModuleType(name)
     module.__file__ = filename

@@ -79,9 +79,8 @@ class Timers:
         """A timer with this session's values. Raises EvaluationError."""
         if self._spare is not None and _complete(request):
             spare, self._spare = self._spare, None
-            with contextlib.suppress(
-                EvaluationError, OSError
-            ):  # it only saves time: another is made then
+            with contextlib.suppress(EvaluationError, OSError):
+                # It only saves time: another is made then.
                 return await self._renewed(request, spare, session)
 
         async def get_session() -> JudgeSession:

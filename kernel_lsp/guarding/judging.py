@@ -115,9 +115,8 @@ async def _one(judging: _JudgingContext, root: Path, path: Path, acceptance: Acc
         else:
             request = _recorded_call(acceptance, root / acceptance.path, text, target, judging)
         evaluation = await judging.gate.evaluate(request, lambda progress: None)
-    except (
-        KernelLspError
-    ) as error:  # what is wrong with one must not cost the verdicts on the others
+    except KernelLspError as error:
+        # What is wrong with one must not cost the verdicts on the others.
         return replace(here, holding=Holding.UNKNOWN, detail=str(error))
     return _judge(here, whole, target, request, evaluation)
 

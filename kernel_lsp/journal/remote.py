@@ -140,9 +140,8 @@ class RemoteDatabase:
                     raise JournalError(f"the journal failed: {_line(error)}", _DEFECT) from error
                 if state not in _AGAIN:
                     raise Unusable(f"{self.name} cannot be used: {_line(error)}") from error
-                time.sleep(
-                    0.02 * 2**number * (1 + secrets.randbelow(100) / 100)
-                )  # apart from each other
+                # Apart from each other.
+                time.sleep(0.02 * 2**number * (1 + secrets.randbelow(100) / 100))
         raise Unusable(f"{self.name} is kept busy by other writers")
 
     def _away(self, error: Unusable) -> None:

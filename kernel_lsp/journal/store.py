@@ -131,9 +131,8 @@ class Journal:
         sessions = [row for row in self._sessions.values() if row["id"] in used]
 
         def write(session: Session) -> None:
-            _insert(
-                session, SessionRow, sessions
-            )  # the file may have been replaced since they began
+            # The file may have been replaced since they began.
+            _insert(session, SessionRow, sessions)
             _insert(session, EventRow, rows, unique=["digest"])
             for change in changes:  # the newest counts
                 session.execute(delete(SourceRow).where(*converting.change_of(change)))

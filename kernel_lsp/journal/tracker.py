@@ -177,9 +177,8 @@ class Tracker:
         item = self._item(offer)
         events = self._once(EventKind.OFFERED, item, now)
         events.append(self._event(EventKind.CHOSEN, item, now))
-        if (
-            item.phase not in IN_PLACE
-        ):  # a client may apply the edit first and run the command second
+        if item.phase not in IN_PLACE:
+            # A client may apply the edit first and run the command second.
             item.phase, item.deadline, item.said = (
                 AcceptancePhase.CHOSEN,
                 now + CHOICE_TIMEOUT_S,
@@ -366,9 +365,8 @@ class Tracker:
 
     def _taken_back(self, item: Tracked, how: How, now: float) -> list[Event]:
         if item.phase is AcceptancePhase.EXPIRED:
-            item.phase = (
-                AcceptancePhase.OFFERED
-            )  # the user's own edit was undone: the offer fits again
+            # The user's own edit was undone: the offer fits again.
+            item.phase = AcceptancePhase.OFFERED
         if item.phase not in TAKEN:
             return []
         data = {

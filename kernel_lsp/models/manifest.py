@@ -148,9 +148,8 @@ def seal(
     )
     replace_file(folder / NAME, (json.dumps(wire.to_json(made), indent=1) + "\n").encode())
     for file in (*files, folder / NAME):
-        file.chmod(
-            0o644
-        )  # what a trainer has written for itself, everybody reads once it is in a package
+        # What a trainer has written for itself, everybody reads once it is in a package.
+        file.chmod(0o644)
     return made
 
 

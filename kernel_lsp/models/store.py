@@ -108,9 +108,8 @@ class PolicyStore:
         manifests.verify(model.folder, model.manifest)
         for target in filter(model.plans, TARGETS):
             current = None
-            with contextlib.suppress(
-                ModelError
-            ):  # what cannot be used is no reason to refuse another
+            with contextlib.suppress(ModelError):
+                # What cannot be used is no reason to refuse another.
                 current = self.used(target)
             other = current.manifest if current and current.id != model.id else None
             manifests.refuse_worse(model.manifest, other)

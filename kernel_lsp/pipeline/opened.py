@@ -157,9 +157,8 @@ async def engine_of(
 ) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
     with scratch.folder("engine") as folder:
-        folders = {
-            Path(skill.path).parent for skill in bench.skills.skills
-        }  # they may lie under /tmp
+        # They may lie under /tmp.
+        folders = {Path(skill.path).parent for skill in bench.skills.skills}
         if prepared.program.home is not None:
             folders.update(store.folders_of(prepared.program.home))
         confinement = Confinement(

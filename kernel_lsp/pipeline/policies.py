@@ -153,9 +153,8 @@ class Policies:
         return self._runtimes[serves]
 
     def _retire(self, runtime: Runtime) -> Coroutine[None, None, None]:
-        self._retiring.add(
-            runtime
-        )  # at once: a task that is cancelled before it began does nothing
+        # At once: a task that is cancelled before it began does nothing.
+        self._retiring.add(runtime)
 
         async def retired() -> None:
             await runtime.retire()

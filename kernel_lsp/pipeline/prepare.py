@@ -82,9 +82,8 @@ def prepare(job: Job, data_dir: str | None = None) -> PreparedJob | Outcome:
         )
     launcher, known, problems = _workloads(snapshot, target, found, job.folder)
     reached = None
-    if all(
-        one.origin is WorkloadOrigin.GET_INPUTS for one in known
-    ):  # which means what is outermost
+    if all(one.origin is WorkloadOrigin.GET_INPUTS for one in known):
+        # That means what is outermost.
         reached, others = callers.find_caller(snapshot, target, found, job.folder)
         problems = (*problems, *others)
     if reached is not None:

@@ -211,9 +211,8 @@ class TargetSearch:
             python=self.tournament.probe.python,
             uses_triton=self.device == "cuda" and self.tournament.probe.triton is not None,
         )
-        with contextlib.suppress(
-            EvaluationError
-        ):  # it only saves time: without it everything is judged
+        with contextlib.suppress(EvaluationError):
+            # It only saves time: without it everything is judged.
             async with self.tuner(request) as tuner:
                 race = await self._raced(tuner, self._racing(await planning))
                 return race if race.order else None

@@ -146,9 +146,8 @@ class Tournament:
         after = apply_candidate(self.prepared, candidate)
         try:
             kept = evidence.read(path)
-        except (
-            EvaluationError
-        ):  # none is there, or the disk has lost half of it: it is judged again
+        except EvaluationError:
+            # None is there, or the disk has lost half of it: it is judged again.
             return None
         mine = kept.provenance is not None and kept.provenance.search == candidate.search
         complete = kept.budget.get("compile_s") != QUICK.compile_s

@@ -97,9 +97,8 @@ class SharedTurn:
 
     @contextlib.asynccontextmanager
     async def __call__(self) -> AsyncIterator[None]:
-        async with (
-            self._door
-        ):  # whoever waits for the device, or for it to be given back, waits in here
+        async with self._door:
+            # Whoever waits for the device, or for it to be given back, waits in here.
             if self._inside and self._device.wanted and self._clock() - self._since > LET_GO_S:
                 await self._empty.wait()
             if not self._inside:

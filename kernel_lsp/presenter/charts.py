@@ -364,9 +364,8 @@ def lineage(
         return figure
     axes.set_xscale("log")
     low, high = min(times), max(times)
-    axes.set_xlim(
-        low / 1.1, 1.1 * high * max(1.2, high / low) ** 0.35
-    )  # room for what was rejected last
+    # Room for what was rejected last.
+    axes.set_xlim(low / 1.1, 1.1 * high * max(1.2, high / low) ** 0.35)
     _ratios(axes, high / low)
     axes.set_xlabel("time over the expert's")
     return figure

@@ -62,9 +62,8 @@ def with_fused_optimizers(text: str, running: frozenset[str]) -> str:
             end = script.file.offset(*_end(last))
             made.append((end, ", fused=True"))
     changed = _insert(text, made)
-    return (
-        changed if _script(changed) else text
-    )  # an argument in parentheses of its own ends earlier
+    # An argument in parentheses of its own ends earlier.
+    return changed if _script(changed) else text
 
 
 def with_compiled(text: str, class_name: str, mode: str | None) -> str | None:

@@ -160,9 +160,8 @@ def alone(graph: Graph, node: fx.Node) -> float:
     working = _flops(node) / _rate(node)
     if "generated" in node.meta:
         working = min(working, node.meta.get("expected", working))
-    more = max(
-        0.0, eager.eager_seconds(graph, node) - cost.seconds(graph, node)
-    )  # passes and kernels
+    # Passes and kernels.
+    more = max(0.0, eager.eager_seconds(graph, node) - cost.seconds(graph, node))
     return max(moving, working, SHORTEST_KERNEL_S * _count_launches(node)) + more
 
 

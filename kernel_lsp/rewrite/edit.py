@@ -22,9 +22,8 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import SourceEdit, Span
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-LINE_END = re.compile(
-    r"\r\n|\r|\n"
-)  # what Python calls a line; str.splitlines also splits at \f and U+2028
+# What Python calls a line; str.splitlines also splits at \f and U+2028.
+LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,9 +185,8 @@ def _import_line(file: _File, before: list[ast.stmt], first: int) -> int:
         anchors.extend(docstring)
     if anchors:
         end = anchors[-1].end_lineno or anchors[-1].lineno
-        shared = [
-            n.end_lineno or 0 for n in before if n.lineno <= end
-        ]  # `import a; b = 1` on one line
+        # `import a; b = 1` on one line.
+        shared = [n.end_lineno or 0 for n in before if n.lineno <= end]
         return max([end, *shared]) + 1
     line = first
     while line <= 2 and re.match(r"\ufeff?#(!|.*coding[:=])", file.line(line)):

@@ -76,9 +76,8 @@ class Histories:
             if not needs:
                 self._shadows[id(leaf)] = made
                 return made
-            return made.requires_grad_().view_as(
-                made
-            )  # may be written to, and is asked for by nobody
+            # May be written to, and is asked for by nobody.
+            return made.requires_grad_().view_as(made)
         return self._shadows[id(leaf)]
 
     @contextlib.contextmanager

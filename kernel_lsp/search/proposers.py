@@ -127,9 +127,8 @@ class ChainProposer:
         options = [
             chain for chain in await self._options(task, steps) if wire.dumps(chain) not in tried
         ]
-        keys = [
-            (place + 1) * draw.random() for place in range(len(options))
-        ]  # the first more often
+        # The first more often.
+        keys = [(place + 1) * draw.random() for place in range(len(options))]
         for _, chain in sorted(zip(keys, options, strict=True), key=lambda pair: pair[0])[
             :MAX_REFUSED
         ]:

@@ -144,9 +144,8 @@ def _improvement(above: float, deviation: float) -> float:
     z = above / deviation
     density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     found = above * (1 + math.erf(z / math.sqrt(2))) / 2 + deviation * density
-    return max(
-        0.0, found
-    )  # the two cancel where nothing is left to expect, and rounding may be below
+    # The two cancel where nothing is left to expect, and rounding may be below.
+    return max(0.0, found)
 
 
 def _alike(one: Matrix, other: Matrix) -> Matrix:

@@ -286,9 +286,8 @@ class KernelServer(LanguageServer):
             return False
         document.measurable, document.unmeasurable = frozenset(having), frozenset(missing)
         for target in document.analysis.targets:
-            if (
-                target.qualname in having & before
-            ):  # recorded meanwhile: that it could not be measured is over
+            if target.qualname in having & before:
+                # Recorded meanwhile: that it could not be measured is over.
                 self.session.unlearn(target.fingerprint)
         if shares != document.shares or document.unmeasurable != before:
             document.shares = shares
@@ -438,9 +437,8 @@ class KernelServer(LanguageServer):
 
     async def keep_tracker(self) -> None:
         """Store the states of offers, so that their fate is followed in the next session too."""
-        with contextlib.suppress(
-            KernelLspError
-        ):  # the events themselves are sent again by the host client
+        with contextlib.suppress(KernelLspError):
+            # The events themselves are sent again by the host client.
             await self.host.ask("keep", tracker=self.session.tracker.export())
 
     def job(self, uri: str, qualname: str) -> Job:

@@ -43,10 +43,8 @@ def _adapter(ls: KernelServer, jobs: ServerJobs, handler: Handler) -> Callable[.
         try:
             result = handler(ls, jobs, first)
             return await result if hasattr(result, "__await__") else result
-        except (
-            KernelLspError,
-            OSError,
-        ) as error:  # a path of the client's may be none of this machine
+        except (KernelLspError, OSError) as error:
+            # A path of the client's may be none of this machine.
             raise RequestFailed(str(error)) from error
 
     return run
@@ -135,9 +133,8 @@ async def show_prompt(ls: KernelServer, jobs: ServerJobs, arguments: Json) -> Js
     Arguments: `uri`, `qualname`.
     """
     uri, qualname = _target(ls, arguments)
-    await jobs.require_consent(
-        ls.session.documents[uri].folder, asked=True
-    )  # reading it runs its code
+    # Reading it runs its code.
+    await jobs.require_consent(ls.session.documents[uri].folder, asked=True)
     return await prompts.show(ls, uri, qualname)
 
 

@@ -232,9 +232,8 @@ class FrameReader:
         self._waiting.release()
 
     def _run(self) -> None:
-        with contextlib.suppress(
-            OSError, RuntimeError
-        ):  # RuntimeError: the loop was closed meanwhile
+        with contextlib.suppress(OSError, RuntimeError):
+            # RuntimeError: the loop was closed meanwhile.
             for value in frames(self._read):
                 self._outbox.wait_for_room()
                 self._waiting.acquire()

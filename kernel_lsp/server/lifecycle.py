@@ -110,10 +110,8 @@ def serve(
             client, _ = listening.accept()
         given = taken = client.detach()
     else:
-        given, taken = (
-            0,
-            os.dup(1),
-        )  # from here on a stray print() is a log line and never a broken message
+        # From here on a stray print() is a log line and never a broken message.
+        given, taken = (0, os.dup(1))
         os.dup2(2, 1)
         sys.stdout = sys.stderr
     with contextlib.suppress(KeyboardInterrupt):

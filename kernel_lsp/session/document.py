@@ -101,6 +101,5 @@ def has_workload(snapshot: Snapshot, target: Target, folder: str, data_dir: str)
 def shares_of(path: str, folder: str) -> dict[str, float]:
     """Qualified name -> share of the time of a recorded run, of one file's targets."""
     found = workloads.shares_in(Path(folder, path), Path(folder))
-    return {
-        name: share for name, share in found.items() if 0 <= share <= 1
-    }  # a repository may say anything
+    # A repository may say anything.
+    return {name: share for name, share in found.items() if 0 <= share <= 1}

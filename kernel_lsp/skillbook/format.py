@@ -38,9 +38,8 @@ MAX_BYTES = 64 * 1024
 """A skill is read whole by a person or a model; the longest published ones have 600 lines."""
 
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_TAG = re.compile(
-    r"[a-z0-9]+([-_][a-z0-9]+)*"
-)  # torch's own words, such as channels_last, are good tags
+# torch's own words, such as channels_last, are good tags.
+_TAG = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
 _FRONT_MATTER = re.compile(
     r"\A---[ \t]*\n(?P<yaml>.*?)^---[ \t]*\n(?P<body>.*)\Z", re.DOTALL | re.MULTILINE
 )

@@ -59,9 +59,8 @@ class Skillbook:
 
     @cached_property
     def _index(self) -> Index:
-        from kernel_lsp.skillbook.recall import (
-            Index,
-        )  # numpy: 12 MB that listing skills does not need
+        # numpy: 12 MB that listing skills does not need.
+        from kernel_lsp.skillbook.recall import Index
 
         return Index(self.skills)
 

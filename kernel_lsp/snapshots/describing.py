@@ -106,9 +106,8 @@ class Tensors:
         if core.numel() * core.element_size() > MAX_RAW_BYTES:
             return None
         flat = core.resolve_conj().resolve_neg().cpu().contiguous()
-        flat = flat.as_strided(
-            (flat.numel(),), (1,)
-        )  # what was expanded keeps strides that view() refuses
+        # What was expanded keeps strides that view() refuses.
+        flat = flat.as_strided((flat.numel(),), (1,))
         raw = bytes(flat.clone().view(self.torch.uint8).untyped_storage())
         packed = zlib.compress(raw, 1)
         return packed if len(packed) <= min(MAX_KEPT_BYTES, self._room) else None

@@ -24,9 +24,8 @@ def is_ordinary(tensor: Any, torch: Any) -> bool:
     """Whether a description of its memory stands for it."""
     known = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
     if type(tensor) not in known:
-        return bool(
-            torch.nn.parameter.is_lazy(tensor)
-        )  # which has no size yet, and is refused by name
+        # It has no size yet, and is refused by name.
+        return bool(torch.nn.parameter.is_lazy(tensor))
     return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
 
 

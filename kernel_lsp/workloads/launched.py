@@ -52,9 +52,8 @@ def launches(folder: str) -> tuple[tuple[RecordedLaunch, ...], tuple[WorkloadErr
         for index, entry in entries:
             try:
                 found.append(_launch(FilePlace(path, "launch", index), entry))
-            except (
-                WorkloadError
-            ) as error:  # one launch with a dtype that is unknown here costs no other
+            except WorkloadError as error:
+                # One launch with a dtype that is unknown here costs no other.
                 problems.append(error)
     return tuple(sorted(found, key=lambda one: -(one.busy.share or 0.0))), tuple(problems)
 

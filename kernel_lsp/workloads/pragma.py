@@ -60,9 +60,8 @@ def _pragma_lines(text: str, start: int) -> list[tuple[int, str]]:
         return []
     lines = _LINE_END.split(text[:start])
     found: list[tuple[int, str]] = []
-    for index in range(
-        len(lines) - 2, -1, -1
-    ):  # the last piece is the indentation of the target itself
+    for index in range(len(lines) - 2, -1, -1):
+        # The last piece is the indentation of the target itself.
         if not lines[index].lstrip().startswith("#"):
             break
         if match := _PRAGMA.fullmatch(lines[index]):

@@ -49,9 +49,8 @@ def write(path: Path, merged: MergedRecording, program: str, created: str) -> in
         is_new = not path.exists()
         replace_file(path, text)
         if is_new:
-            path.chmod(
-                0o644
-            )  # a temporary file is its owner's alone, this one belongs to a repository
+            # A temporary file is its owner's alone, this one belongs to a repository.
+            path.chmod(0o644)
     except OSError as error:
         raise WorkloadError(
             f"the recording could not be written to {path}: {error.strerror or error}",

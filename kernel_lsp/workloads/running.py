@@ -99,9 +99,8 @@ def run(
     except WorkloadError:
         _remove(folder)
         raise
-    recorded = _write_recording(
-        root, folder, program, out, status
-    )  # where this fails, the next run can
+    # Where this fails, the next run can.
+    recorded = _write_recording(root, folder, program, out, status)
     _remove(folder)
     return recorded
 
@@ -117,13 +116,8 @@ def recover(root: Path, data_dir: Path) -> list[Recorded]:
             # In a folder that machines share, numbers of processes say nothing about another
             # machine's.
             is_ours = about["host"] == platform.node() and about["root"] == str(root.absolute())
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ):  # not even that: nothing was seen
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            # Not even that: nothing was seen.
             _remove(folder)
             continue
         if not is_ours or _alive(pid):

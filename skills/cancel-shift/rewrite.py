@@ -92,9 +92,8 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     _correct_running_mean(graph, shift, node)
     graph.caveat(f"a value that {word} subtracts again is not added first: fewer roundings")
     made = node
-    if is_op(
-        node, aten.batch_norm
-    ):  # it writes statistics: the call itself stays and reads something else
+    if is_op(node, aten.batch_norm):
+        # It writes statistics: the call itself stays and reads something else.
         node.args, node.kwargs = args, kwargs
     else:
         made = graph.call(node.target, args, kwargs, before=node)

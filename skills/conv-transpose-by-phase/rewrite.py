@@ -139,9 +139,8 @@ def _saved_seconds(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...])
     out = cost.moved_bytes_of(graph, made.node)
     if waste > MAX_WASTE or graph.fact(made.node).numel < MIN_OUTPUT:
         return 0.0
-    passes = (
-        4 * waste + 1
-    )  # the phases are written, transposed on the way, and read; then the result is written
+    # The phases are written, transposed on the way, and read; then the result is written.
+    passes = 4 * waste + 1
     ours = (
         waste * cost.flops(made.node) / conv.rate(graph, made, False)
         + passes * out / rates.bytes_per_s

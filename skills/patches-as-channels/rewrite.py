@@ -121,9 +121,8 @@ def _benefit(graph: Graph, facts: Conv) -> float:
     bias = 2 * out if facts.bias is not None else 0
     ours = (copies + x + out + bias) / rates.bytes_per_s + 2 * rates.overhead_s
     ours += conv_cost.flops(facts) / PRODUCT_FLOPS
-    if (
-        ours > eager * (1.0 - MIN_GAIN) or math.prod(facts.out) == 1
-    ):  # one window: a plain product already
+    if ours > eager * (1.0 - MIN_GAIN) or math.prod(facts.out) == 1:
+        # One window: a plain product already.
         return 0.0
     others = sum(cost.seconds(graph, node) for node in graph.nodes if node is not facts.node)
     return (eager - ours) / (eager + others)

@@ -124,9 +124,8 @@ def parameters(kernel: Kernel, match: KernelMatch) -> dict[str, list[object]]:
     longest = max(int(one.arguments[found.extent]) for one in kernel.launched)
     padded = 1 << (longest - 1).bit_length()
     guess = max(1, min(16, padded // (32 * NUMBERS_A_THREAD)))
-    few = [
-        w for w in (1, 2, 4, 8, 16, 32) if 1 <= padded // (32 * w) <= 128
-    ]  # numbers a thread, else it spills
+    # Numbers a thread, else it spills.
+    few = [w for w in (1, 2, 4, 8, 16, 32) if 1 <= padded // (32 * w) <= 128]
     return {"num_warps": list(dict.fromkeys([guess, *few]))}
 
 

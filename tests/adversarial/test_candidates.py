@@ -134,9 +134,8 @@ async def test_an_attack_is_rejected(gate: Gate, attack: Path) -> None:
         evaluation = await gate.evaluate(
             request(attack, SHORT_S if attack.stem in ENDLESS else LONG_S)
         )
-    except (
-        EvaluationError
-    ):  # the limit is the judge's, too, and a busy machine may keep that waiting
+    except EvaluationError:
+        # The limit is the judge's, too, and a busy machine may keep that waiting.
         assert attack.stem in ENDLESS
         evaluation = await gate.evaluate(request(attack, LONG_S))
     assert evaluation.status is not EvalStatus.PASSED

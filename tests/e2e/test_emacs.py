@@ -33,11 +33,8 @@ keyboard for."""
 
 def emacs(settings: Path, text: str) -> list[str]:
     settings.write_text(text)
-    opened = [
-        "example.py",
-        "--eval",
-        "(run-hooks 'post-command-hook)",
-    ]  # eglot-ensure waits for the first key
+    # eglot-ensure waits for the first key.
+    opened = ["example.py", "--eval", "(run-hooks 'post-command-hook)"]
     return [*EMACS, "-l", str(settings), *opened, "-l", str(STORY)]
 
 

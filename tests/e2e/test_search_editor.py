@@ -43,9 +43,8 @@ async def test_optimize_and_search_deeper_are_offered_side_by_side(launch: Launc
         ]
         await session.command("optimize", uri=uri, qualname="Model")
         await session.hint(uri)
-        assert "Search deeper for Model…" in await titles(
-            session, uri
-        )  # also when a rewrite is offered
+        # Also when a rewrite is offered.
+        assert "Search deeper for Model…" in await titles(session, uri)
 
 
 async def test_a_search_and_a_quick_job_of_one_target_coexist_and_the_better_offer_stays(

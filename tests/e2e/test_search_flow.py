@@ -167,9 +167,8 @@ async def test_a_search_goes_on_after_its_host_was_killed(launch: Launch) -> Non
             async with asyncio.timeout(PATIENCE_S):
                 while (await session.command("status"))["jobs"]:  # noqa: ASYNC110 - in another process
                     await asyncio.sleep(0.2)
-            assert (
-                len(server.chats) == asked
-            )  # one candidate was asked for, and that one was judged
+            # One candidate was asked for, and that one was judged.
+            assert len(server.chats) == asked
             assert (await session.rewrite(uri)).title
             assert archive.exists()
     assert len({(e.proposal, e.time) for e in evaluated(session.data_dir)}) == 1
@@ -217,9 +216,8 @@ def test_without_a_usable_model_the_quick_result_is_there_and_a_note_says_why(
             else []
         )
         done = run(home, "--policy", "openai", *flags, KERNEL_LSP_API_KEY="wrong-key-0815")
-    assert done.returncode in (0, 1), (
-        done.stderr
-    )  # how fast it is depends on who else computes here
+    # How fast it is depends on who else computes here.
+    assert done.returncode in (0, 1), done.stderr
     (outcome,) = json.loads(done.stdout)["outcomes"]
     assert outcome["proposals"][0]["evaluation"]["status"] == "passed"
     (note,) = outcome["search"]["notes"]

@@ -414,9 +414,8 @@ async def slow_job(session: Editor) -> list[int]:
 async def test_shutdown_with_a_running_job_leaves_nothing_behind(launch: Launch) -> None:
     async with launch(fault="slow") as session:
         pids = await slow_job(session)
-        await asyncio.wait_for(
-            session.client.shutdown_session(), PATIENCE_S
-        )  # the job would never end
+        # The job would never end.
+        await asyncio.wait_for(session.client.shutdown_session(), PATIENCE_S)
         assert session.client._server.returncode == 0
         await until(lambda: all(gone(pid) for pid in pids))
         session.client.error = RuntimeError("shut down already")
@@ -500,9 +499,8 @@ async def test_a_checkout_on_disk_after_closing_is_seen(launch: Launch) -> None:
         session.client.text_document_did_close(
             types.DidCloseTextDocumentParams(text_document=document)
         )
-        await session.command(
-            "status"
-        )  # answered after it was closed, which looks at the disk once
+        # Answered after it was closed, which looks at the disk once.
+        await session.command("status")
         await asyncio.sleep(0.3)
         write(uri, EXAMPLE)
         reverted = await session.event("reverted")

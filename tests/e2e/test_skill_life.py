@@ -188,9 +188,8 @@ def test_a_learned_recipe_is_measured_and_a_killed_verification_goes_on(home: Pa
     assert len(judged(home)) == 4  # two samples, with and without: each once
     (task,) = found["tasks"]
     assert task["differs"] and task["right_with"] == task["right_without"] == task["samples"] == 2
-    assert (
-        task["gain_with"] > task["gain_without"]
-    )  # one pass instead of five, and of three in the program as it is
+    # One pass instead of five, and of three in the program as it is.
+    assert task["gain_with"] > task["gain_without"]
     assert task["gain_null"] == task["gain_without"]  # nothing else was learned
     assert found["credit"] == {name: pytest.approx(task["gain_with"] - task["gain_without"])}
     assert (code, found["accepted"], result["papers"]["standing"]) == (1, False, "staged")

@@ -114,9 +114,8 @@ def neighbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbor]:
 @pytest.fixture
 def resting(neighbor: Neighbor) -> Neighbor:
     neighbor.burns(False)
-    time.sleep(
-        max(0.0, neighbor.last_burnt + 2.5 - time.monotonic())
-    )  # what the driver has counted is old
+    # What the driver has counted is old.
+    time.sleep(max(0.0, neighbor.last_burnt + 2.5 - time.monotonic()))
     return neighbor
 
 

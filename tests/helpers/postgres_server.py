@@ -25,9 +25,8 @@ class Postgres:
 
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="kl-pg-", dir="/tmp")
-        )  # a socket's path is short
+        # A socket's path is short.
+        self.folder = Path(tempfile.mkdtemp(prefix="kl-pg-", dir="/tmp"))
         self._as_root = os.geteuid() == 0
         if self._as_root:
             os.chown(self.folder, NOBODY, NOBODY)

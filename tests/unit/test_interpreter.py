@@ -165,10 +165,8 @@ async def test_an_interpreter_reads_writes_and_reaches_nothing_of_the_user_s(
         (packages / "begins.py").write_text(starting)
         (packages / "begins.pth").write_text("import begins\n")
         probe = await interpreter._ask(str(environment / "bin" / "python"), None)
-    assert probe.problem in (
-        "exited with 7: ran",
-        "exited with 7: ran write",
-    )  # to a /tmp of its own
+    # To a /tmp of its own.
+    assert probe.problem in ("exited with 7: ran", "exited with 7: ran write")
     assert not told.exists()
 
 

@@ -62,9 +62,8 @@ def test_what_a_killed_process_has_left_is_removed_and_nothing_else(tmp_path: Pa
 
 def test_a_number_that_has_come_again_is_another_process(tmp_path: Path) -> None:
     name = scratch.prefix("gate")
-    earlier = (
-        name.rsplit(".", 1)[0] + ".1-x"
-    )  # this very process's number, of the start of the machine
+    # This very process's number, of the start of the machine.
+    earlier = name.rsplit(".", 1)[0] + ".1-x"
     (tmp_path / earlier).mkdir()
     assert scratch.sweep(tmp_path) == [tmp_path / earlier]
 

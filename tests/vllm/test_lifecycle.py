@@ -50,9 +50,8 @@ PROMPT = Prompt(
     ),
     sampling=Sampling(max_tokens=200, logprobs=True),
 )
-ENDLESS = Prompt(
-    messages=PROMPT.messages, sampling=Sampling(max_tokens=15_000)
-)  # one token in 4096 ends it
+# One token in 4096 ends it.
+ENDLESS = Prompt(messages=PROMPT.messages, sampling=Sampling(max_tokens=15_000))
 CANCEL_S = 3.0
 TRIES = 3
 """The best of them counts: other work on these cores is not what is measured. A quiet machine

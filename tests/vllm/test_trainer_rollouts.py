@@ -50,8 +50,7 @@ def test_vllm_samples_from_the_weights_of_the_step(vllm_environment: Path, tmp_p
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.add_(torch.randn_like(parameter) * 0.05)
-        assert len({one.text for one in served.generate(held * 8, 3)}) > len(
-            held
-        )  # sampled, not greedy
+        # Sampled, not greedy.
+        assert len({one.text for one in served.generate(held * 8, 3)}) > len(held)
     finally:
         served.close()

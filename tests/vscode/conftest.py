@@ -30,6 +30,5 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (base / name).mkdir()
     example(base / "project")
     yield base
-    shutil.rmtree(
-        base / "faults/state/data/User/globalStorage", ignore_errors=True
-    )  # an environment
+    # An environment.
+    shutil.rmtree(base / "faults/state/data/User/globalStorage", ignore_errors=True)

@@ -225,9 +225,8 @@ def places(vscode: Path, place: Path) -> Steps:
 def test_keys_do_not_wait_for_a_server_that_stands_still(places: Steps) -> None:
     """It was stopped by a signal while somebody typed; benchmarks/typing_vscode.py has the
     times."""
-    assert (
-        len(places["typed"]["frozen"]) > 20
-    )  # the story goes on only when the text is on the screen
+    # The story goes on only when the text is on the screen.
+    assert len(places["typed"]["frozen"]) > 20
     assert "Optimize Model277" in places["typed"]["rows"], "it does not know where the text is now"
 
 

@@ -36,9 +36,8 @@ def _of(task: TaskPlans, skip: bool) -> Iterator[Example]:
     mean, worst = fmean(known), min(known) - math.log(2)
     for plan in task.plans:
         value = (math.log(plan.speedup) if plan.speedup else worst) - mean
-        with contextlib.suppress(
-            ValueError
-        ):  # in another order a site may be one too many to be encoded
+        with contextlib.suppress(ValueError):
+            # in another order a site may be one too many to be encoded
             yield example(task, plan, value, skip=skip)
 
 

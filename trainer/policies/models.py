@@ -53,9 +53,8 @@ def load(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
     if recipe.model.checkpointing:
         model.gradient_checkpointing_enable()
     model = model.float()
-    model.config.architectures = [
-        type(model).__name__
-    ]  # without it vLLM takes the folder for an embedder
+    # Without it vLLM takes the folder for an embedder.
+    model.config.architectures = [type(model).__name__]
     model.config.dtype = torch.float32
     if recipe.lora is not None:
         model = with_lora(model, recipe.lora)
@@ -162,9 +161,8 @@ def with_lora(model: Any, lora: Lora) -> Any:
         task_type="CAUSAL_LM",
     )
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", FutureWarning
-        )  # peft 0.21 asks transformers 5.23 by an old name
+        # peft 0.21 asks transformers 5.23 by an old name.
+        warnings.simplefilter("ignore", FutureWarning)
         return peft.get_peft_model(model, adapted)
 
 
@@ -235,9 +233,8 @@ def _choose_logprobs(logits: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
         return taken - torch.logsumexp(logits, dim=1)
     free = (allowed < 0).all(dim=1)
     listed = logits.gather(1, allowed.clamp(min=0)).masked_fill(allowed < 0, float("-inf"))
-    listed = torch.where(
-        free[:, None], torch.zeros_like(listed), listed
-    )  # a row of -inf has no gradient
+    # A row of -inf has no gradient.
+    listed = torch.where(free[:, None], torch.zeros_like(listed), listed)
     norm = torch.logsumexp(listed, dim=1)
     if free.any():
         norm = torch.where(free, torch.logsumexp(logits, dim=1), norm)

@@ -149,9 +149,8 @@ def _of(task: TaskPlans, number: int, orders: int, brief: bool) -> list[PackedEx
 
 def _dialogs(task: TaskPlans, number: int, skip: bool, order: int) -> Iterator[PackedExample]:
     for place, plan in enumerate(task.plans):
-        with contextlib.suppress(
-            ValueError
-        ):  # in another order a site may be one too many to be encoded
+        with contextlib.suppress(ValueError):
+            # in another order a site may be one too many to be encoded
             yield (
                 imitation.example(task, plan, skip=skip),
                 number,

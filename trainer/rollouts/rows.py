@@ -67,9 +67,8 @@ def _policy(episodes: Episodes, credit: RowCredit) -> Iterator[LabeledRow]:
         known = credit[rollout.id]
         final = max((value for _, value, _ in known), default=None)
         for turn, value, judged in known:
-            if (
-                turn.number in rollout.sampled
-            ):  # the refused turn of a useless selection has no tokens
+            if turn.number in rollout.sampled:
+                # The refused turn of a useless selection has no tokens.
                 row = AdvantageRow(
                     agent=Agent.POLICY,
                     task=rollout.group,

@@ -107,9 +107,8 @@ def save(
             "files": listed,
         }
         replace_file(place / MANIFEST, (json.dumps(about, indent=1) + "\n").encode())
-    except (
-        Exception
-    ) as error:  # the disk, safetensors and transformers have an error of their own each
+    except Exception as error:
+        # The disk, safetensors and transformers have an error of their own each.
         shutil.rmtree(drafted, ignore_errors=True)
         if place.exists() and not (place / MANIFEST).exists():
             shutil.rmtree(place, ignore_errors=True)

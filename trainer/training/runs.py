@@ -291,9 +291,8 @@ class TrainingRun:
         whole = distributed.get_model_state_dict(
             self.scorer, options=distributed.StateDictOptions()
         )
-        loose = distributed.StateDictOptions(
-            full_state_dict=True, strict=False
-        )  # tied and frozen ones
+        # Tied and frozen ones.
+        loose = distributed.StateDictOptions(full_state_dict=True, strict=False)
         missing = [name for name in whole if name not in named and "lm_head" not in name]
         if missing and self.recipe.lora is None:
             raise CheckpointError(f"{places[0]} lacks {missing[0]}", "it belongs to another model")

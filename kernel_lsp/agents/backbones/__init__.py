@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from kernel_lsp.errors import BackboneError, ConfigError
 from kernel_lsp.records import Backbone
 
-if (
-    TYPE_CHECKING
-):  # child.py is loaded through this package where platformdirs, which it needs, is missing
+if TYPE_CHECKING:
+    # child.py is loaded through this package where platformdirs, which it needs, is missing.
     from kernel_lsp.config import Settings
 
 __all__ = ["make", "stop_all"]
@@ -58,9 +57,8 @@ def _openai(settings: Settings, python: str, allowed_origin: str | None, data_di
             f"kernel-lsp trust FOLDER --remote {endpoint.origin}, or --allow-remote for one run"
         )
         raise BackboneError(cause, remedy)
-    from kernel_lsp.agents.backbones.openai import (
-        OpenAI,
-    )  # httpx2: 90 ms that no other backbone needs
+    # httpx2: 90 ms that no other backbone needs.
+    from kernel_lsp.agents.backbones.openai import OpenAI
 
     return OpenAI(endpoint, settings)
 

@@ -305,9 +305,8 @@ class OpenAI:
                 raise BackboneError(f"{self._endpoint.origin} serves {len(models)} models", remedy)
             return models[0]
         found = next((m for m in models if m["id"] == wanted), None)
-        if found is None and any(
-            m.get("owned_by") == "vllm" for m in models
-        ):  # others have unlisted aliases
+        if found is None and any(m.get("owned_by") == "vllm" for m in models):
+            # Others have unlisted aliases.
             remedy = f"it serves: {', '.join(names[:8])}"
             raise BackboneError(f"{self._endpoint.origin} does not serve {wanted!r}", remedy)
         return found or {"id": wanted}

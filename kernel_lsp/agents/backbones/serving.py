@@ -166,9 +166,8 @@ class ModelServer:
             env={"PATH": os.defpath, process.MARK: self.mark},
             start_new_session=True,
         )
-        folder = str(
-            self.order.log.parent
-        )  # python -m puts it first on sys.path: a folder with our log alone
+        # `python -m` puts it first on sys.path: a folder with our log alone.
+        folder = str(self.order.log.parent)
         order = {"argv": list(self.order.argv), "environment": environment, "folder": folder}
         assert keeper.stdin is not None
         keeper.stdin.write(json.dumps({**order, "log": str(self.order.log)}).encode() + b"\n")

@@ -149,9 +149,8 @@ class Transport:
                 final = number == TRIES - 1 or failure.status in unless or self._gone()
                 if final or not failure.passing:
                     raise
-                pause = (
-                    BACKOFF_S * 2**number * random.uniform(0.75, 1.25)
-                )  # or samples march in step
+                # Else samples march in step.
+                pause = BACKOFF_S * 2**number * random.uniform(0.75, 1.25)
                 pause = max(pause, failure.after_s or 0.0)
                 if time.monotonic() + pause > deadline:
                     raise
@@ -215,9 +214,8 @@ class Rate:
         while self._turns and self._turns[0] <= now - MINUTE_S:
             self._turns.popleft()
         at = now if len(self._turns) < self._most else self._turns[-self._most] + MINUTE_S
-        self._turns.append(
-            at
-        )  # taken before the wait, so that nobody passes by; one that is cancelled is lost
+        # Taken before the wait, so that nobody passes by; one that is cancelled is lost.
+        self._turns.append(at)
         await asyncio.sleep(at - now)
 
 

@@ -44,9 +44,8 @@ def _compare(
     if num_warps is None or num_warps == 1 or None in known:  # there is nothing less than one
         return
     sizes = [k for k in known if k]
-    largest = max(
-        math.prod(sizes), max(sizes, default=1) ** num_axes
-    )  # one range may serve every axis
+    # One range may serve every axis.
+    largest = max(math.prod(sizes), max(sizes, default=1) ** num_axes)
     if largest < num_warps * _THREADS:
         keyword = next((k for k in call.keywords if k.arg == "num_warps"), None)
         yield hit(

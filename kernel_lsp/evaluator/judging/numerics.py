@@ -501,9 +501,8 @@ def coarsen(values: torch.Tensor) -> torch.Tensor:
         return values.to(LOWER[values.dtype]).to(values.dtype)
     if values.dtype not in KEPT_BITS:
         return values
-    mantissa, exponent = torch.frexp(
-        values.float()
-    )  # 0.5 <= mantissa < 1: one bit fewer after the point
+    # 0.5 <= mantissa < 1: one bit fewer after the point.
+    mantissa, exponent = torch.frexp(values.float())
     steps = 2.0 ** (KEPT_BITS[values.dtype] + 1)
     return torch.where(
         values.isfinite(), torch.ldexp((mantissa * steps).round() / steps, exponent), values

@@ -205,9 +205,8 @@ class Reference:
         dtype."""
         crashes.say(trial["label"])
         placed = map_tensors(self.place, trial["arguments"])
-        if (
-            "rows" in trial
-        ):  # only now: a copy to the device would leave behind what stands behind them
+        if "rows" in trial:
+            # Only now: a copy to the device would leave behind what stands behind them.
             placed = variations.first_rows(placed, trial["rows"])
         callee = self.subject.single if trial.get("single") else self.callee
         before = self._prepare(callee.target, trial["state"], noise_seed)
@@ -388,9 +387,8 @@ class Reference:
             return None
         try:
             return run()
-        except (
-            Exception
-        ) as error:  # hard-coded dtypes, draws within a kernel: any exception means no oracle
+        except Exception as error:
+            # Hard-coded dtypes, draws within a kernel: any exception means no oracle.
             if needs.is_out_of_memory(error):
                 raise
             note = f"no float64 oracle ({type(error).__name__})"

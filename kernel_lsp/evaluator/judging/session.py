@@ -107,10 +107,8 @@ class Examination:
         descriptor = self.plan[number - 1]
         made = draw(self.reference, self.seed, descriptor)
         before = {known: trial for known, trial in self.trials.items() if known == number - 1}
-        self.trials = {
-            **before,
-            number: made,
-        }  # that one may not be answered yet; older ones hold outputs
+        # That one may not be answered yet; older ones hold outputs.
+        self.trials = {**before, number: made}
         return {
             "arguments": encode(list(made["arguments"]), out),
             "state": encode(made["state"], out),
@@ -127,9 +125,8 @@ class Examination:
         reference = self.reference
         if not reference.rehearsed:
             reference.rehearsed = True
-            with contextlib.suppress(
-                Exception
-            ):  # it decides nothing: what is wrong is said when it matters
+            with contextlib.suppress(Exception):
+                # It decides nothing: what is wrong is said when it matters.
                 trial = draw(reference, 0, {**plain("as_given"), "number": 0})
                 ran = reference.run(trial, trial["noise_seed"])
                 pairs = [(tensor, tensor) for tensor in tensor_leaves(ran.output)]
@@ -433,9 +430,8 @@ class Examination:
             coarse = self.reference.run(
                 {**trial, "state": state, "arguments": arguments}, trial["noise_seed"]
             ).output
-        except (
-            Exception
-        ):  # a value at the edge of its range was rounded out of it: nothing is known
+        except Exception:
+            # A value at the edge of its range was rounded out of it: nothing is known.
             return
         plain = trial["ran"].output
         pairs = list(zip(tensor_leaves(coarse), tensor_leaves(plain), strict=True))

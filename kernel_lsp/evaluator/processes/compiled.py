@@ -63,9 +63,8 @@ class CompiledKernels:
         if not self.holds(key):
             with phases.phase("wait.baselines"), contextlib.suppress(TimeoutError):
                 mine = await asyncio.wait_for(lock.acquire(), patience_s)
-        if mine and self.holds(
-            key
-        ):  # somebody else has made it: those who wait need not queue for it
+        if mine and self.holds(key):
+            # Somebody else has made it: those who wait need not queue for it.
             lock.release()
             mine = False
         try:

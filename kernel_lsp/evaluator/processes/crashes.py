@@ -35,9 +35,8 @@ def end(error: BaseException, inputs: str) -> NoReturn:
     """Ends a process that cannot use its device any more since the reference ran, and says for
     which inputs."""
     lines = str(error).strip().splitlines()
-    say(
-        inputs
-    )  # again: a device's assertion writes a line for each of thousands of threads in between
+    # Again: a device's assertion writes a line for each of thousands of threads in between.
+    say(inputs)
     print(LOST + (lines[0] if lines else "unknown"), file=sys.stderr, flush=True)
     os._exit(1)
 

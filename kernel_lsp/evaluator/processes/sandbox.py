@@ -289,9 +289,8 @@ class Sandbox:
         """What was compiled earlier, into the folder of a process."""
         if self.store:
             self.store.lay_out(self._driver_key, self.root / name)
-            if (
-                name == "worker" or not self.needs_driver
-            ):  # what is kept as the driver is nothing but it
+            if name == "worker" or not self.needs_driver:
+                # What is kept as the driver is nothing but it.
                 self.store.lay_out(key, self.root / name)
 
     async def _at_its_device(self, party: Party) -> None:

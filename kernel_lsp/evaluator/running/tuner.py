@@ -85,9 +85,8 @@ class Tuner:
         try:
             with torch.device(self.device.place):
                 return make()
-        except (
-            Exception
-        ):  # user code that mixes devices then; if something else is wrong, it is said now
+        except Exception:
+            # User code that mixes devices then; if something else is wrong, it is said now.
             relations.seed(self.seed)
             return make()
 
@@ -147,9 +146,8 @@ class Tuner:
             lambda: callees.callee_of(program, workload, subject.init, place, subject.conduct)
         )
         if isinstance(callee.target, torch.nn.Module):
-            callee.target.load_state_dict(
-                self.state, assign=True
-            )  # one copy of the weights for all
+            # One copy of the weights for all.
+            callee.target.load_state_dict(self.state, assign=True)
         return callee
 
     def race(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -123,9 +123,8 @@ class Gpu:
     def _try(self, function: Any, *arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except (
-            self._nvml.NVMLError
-        ):  # not supported, no permission, lost …: unknown, whichever it is
+        except self._nvml.NVMLError:
+            # Not supported, no permission, lost …: unknown, whichever it is.
             return None
 
 

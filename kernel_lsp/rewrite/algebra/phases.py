@@ -125,9 +125,8 @@ def _source(axes: tuple[ConvolutionDim, ...], letters: str) -> list[str]:
             now = f"{name} % {axis.stride}"
             phase = f"({phase}) * {axis.stride} + {now}" if phase else now
         place = f"({place}) * {places(axis)} + {at}" if place else at
-        if (
-            axis.padding + axis.out > places(axis) * axis.stride
-        ):  # output_padding reaches past every tap
+        if axis.padding + axis.out > places(axis) * axis.stride:
+            # output_padding reaches past every tap.
             tests.append(f"({at} < {places(axis)})")
     why = (
         "beyond the last tap nothing is added up"

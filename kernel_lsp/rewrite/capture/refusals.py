@@ -86,9 +86,8 @@ def of_values(entry: str, bound: dict[str, Any], devices: dict[int, str]) -> Non
         name = f"{getattr(path[0], 'key', path[0])}{pytree.keystr(path[1:])}"
         if isinstance(leaf, torch.Tensor):
             _require_dense(f"the input {name} of {entry}", leaf)
-            if leaf.dim() and (
-                place := devices.get(id(leaf))
-            ):  # tensors of one number may stay on the host
+            if leaf.dim() and (place := devices.get(id(leaf))):
+                # Tensors of one number may stay on the host.
                 places.setdefault(place, name)
     if len(places) > 1:
         where = ", ".join(f"{name} on {place}" for place, name in places.items())

@@ -217,9 +217,8 @@ def _bases(kernel: FunctionNode, node: ast.expr, depth: int = 8) -> set[str]:
     """Names that an address starts from: the leftmost term of its sum, through assignments."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         node = node.left
-    if (
-        isinstance(node, ast.Call) and node.args
-    ):  # tl.make_block_ptr(base, …), tl.multiple_of(base, 16)
+    if isinstance(node, ast.Call) and node.args:
+        # tl.make_block_ptr(base, …), tl.multiple_of(base, 16).
         return _bases(kernel, node.args[0], depth)
     if not isinstance(node, ast.Name):
         return names_in(node)

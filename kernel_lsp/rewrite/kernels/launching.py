@@ -48,9 +48,8 @@ def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:
     if bool in guess.asked:
         try:
             otherwise = _follow_launches(program, workload, Guessing(1, holds=False))
-        except (
-            CaptureError
-        ):  # an assertion about values: where it does not hold, nothing is launched
+        except CaptureError:
+            # An assertion about values: where it does not hold, nothing is launched.
             otherwise = found
         found = _alike(program, found, otherwise)
     if guess.asked - {bool}:

@@ -173,9 +173,8 @@ class KernelSession:
                 guess = self._guess(changed, step) if place in guessed else step.parameters
                 changed.append(replace(step, parameters=guess))
             return self.make(changed)
-        except (
-            RewriteError
-        ):  # a combination that a skill refuses, or that is what there was, takes no part
+        except RewriteError:
+            # A combination that a skill refuses, or that is what there was, takes no part.
             return None
 
     def _guess(self, before: list[Step], step: Step) -> dict[str, Any]:

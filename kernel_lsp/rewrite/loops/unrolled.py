@@ -197,9 +197,8 @@ def _carried_states(
         here = {node: ("here", index) for index, node in enumerate(steps[t])}
         before = {node: ("before", index) for index, node in enumerate(steps[t - 1])} if t else {}
         sliced: dict[fx.Node, tuple[Any, ...]] = {}
-        for number, walk in enumerate(
-            walks
-        ):  # two that meet in the middle read the same slice there
+        for number, walk in enumerate(walks):
+            # Two that meet in the middle read the same slice there.
             for node in walk.slices[t]:
                 sliced[node] = (*sliced.get(node, ("slice",)), number)
         known = {**before, **sliced, **here}

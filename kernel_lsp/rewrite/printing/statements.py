@@ -146,9 +146,8 @@ class StatementWriter:
         if isinstance(self.graph.val(node), (tuple, list)):
             return True
         limit = LINE_LENGTH - 16 if users[0].op == "output" else INLINE_LENGTH
-        launched = (
-            "generated" in node.meta and users[0].op == "output"
-        )  # its name says what it returns
+        # Its name says what it returns.
+        launched = "generated" in node.meta and users[0].op == "output"
         if launched:
             return True
         if len(text) > limit or node.meta.get("name"):

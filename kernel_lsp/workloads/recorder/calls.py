@@ -121,9 +121,8 @@ def setting_of(torch: Any, device: str) -> dict[str, Any]:
         "cudnn_benchmark": lambda: bool(torch.backends.cudnn.benchmark),
     }
     for name, ask in asked.items():
-        with suppress(
-            Exception
-        ):  # torch refuses to tell where a program has mixed old and new switches
+        with suppress(Exception):
+            # torch refuses to tell where a program has mixed old and new switches.
             found[name] = ask()
     return found
 

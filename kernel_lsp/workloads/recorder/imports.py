@@ -66,9 +66,8 @@ class _ImportObserver:
 def _safely(action: ImportAction, module: Any) -> None:
     try:
         action(module)
-    except (
-        Exception
-    ) as error:  # of a version that we do not know: the program's import must not fail for it
+    except Exception as error:
+        # of a version that we do not know: the program's import must not fail for it
         what = (
             f"{module.__name__} of this version is not recorded ({type(error).__name__}: {error})"
         )

@@ -81,10 +81,8 @@ class _LaunchObserver:
     def site_of(self, kernel: Any) -> CallSite | None:
         """The kernel's place in the recording; None where it lies outside of what is recorded, or
         in a function."""
-        self.sites[id(kernel)] = (
-            weakref.ref(kernel),
-            None,
-        )  # also where what follows fails: once is enough
+        # Also where what follows fails: once is enough.
+        self.sites[id(kernel)] = (weakref.ref(kernel), None)
         path = self.recording.within(kernel.fn.__code__.co_filename)
         qualname = kernel.fn.__qualname__
         if path is None or "<locals>" in qualname:

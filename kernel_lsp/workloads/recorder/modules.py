@@ -158,9 +158,8 @@ class _ModuleObserver:
                 coming.module = None
                 return forward(self_, *args, **kwargs)
             site = sites.get(type(self_))
-            if (
-                site is None or type(self_).forward is not watched_forward
-            ):  # none of ours, or super().forward
+            if site is None or type(self_).forward is not watched_forward:
+                # None of ours, or super().forward.
                 return forward(self_, *args, **kwargs)
             glance = site.glance((self_.training, "forward"))
             glance.calls += 1

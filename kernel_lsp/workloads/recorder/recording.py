@@ -196,9 +196,8 @@ class ProcessRecording:
             while self._waiting and (wait or self._waiting[0][0].ready()):
                 clock, way, warming = self._waiting.pop(0)
                 way.took(clock.seconds(), warming=warming)
-        except (
-            RuntimeError
-        ):  # the device is lost, as after a bad address: what was counted must be kept
+        except RuntimeError:
+            # The device is lost, as after a bad address: what was counted must be kept.
             self._waiting.clear()
 
     # --- keeping -------------------------------------------------------------------------------
@@ -208,9 +207,8 @@ class ProcessRecording:
         see it."""
         try:
             return action()
-        except (
-            Exception
-        ) as error:  # of ours or of a torch that we do not know: the program must not see it
+        except Exception as error:
+            # of ours or of a torch that we do not know: the program must not see it
             self.note(_where(error))  # not its words, which may hold anything of the program's
             return None
 
@@ -227,9 +225,8 @@ class ProcessRecording:
         try:
             self._collect(wait=wait)
             elapsed = max(0.0, self._last - self._first) if self._first is not None else 0.0
-            entries = [
-                self.safely(site.to_record) for site in self._sites if site.calls
-            ]  # one may fail, not all
+            # One may fail, not all.
+            entries = [self.safely(site.to_record) for site in self._sites if site.calls]
             path = self._folder / f"{self._name}.json"
             steps = self.counts.to_record() if self.counts is not None else {}
             if steps and self._outermost is not None:

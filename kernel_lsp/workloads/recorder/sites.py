@@ -171,9 +171,8 @@ class CallSite:
 
     def to_record(self) -> dict[str, Any]:
         """Calls that are alike at first glance are shared out as the sampled ones of them were."""
-        seen = [
-            (way, way.samples) for way in list(self.ways.values())
-        ]  # other threads go on meanwhile
+        # Other threads go on meanwhile.
+        seen = [(way, way.samples) for way in list(self.ways.values())]
         samples: dict[int, int] = {}
         for way, number in seen:
             samples[id(way.glance)] = samples.get(id(way.glance), 0) + number

@@ -44,9 +44,8 @@ def _recorded(steps, arguments):
     try:
         with torch.cuda.device(arguments[0].device), torch.inference_mode(False), torch.no_grad():
             made = _Recording(steps, arguments)
-    except (
-        RuntimeError
-    ):  # they wait for the device, or there is no memory left: the usual path can say
+    except RuntimeError:
+        # They wait for the device, or there is no memory left: the usual path can say.
         return None
     pairs = [
         (a, b)

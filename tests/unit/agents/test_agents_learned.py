@@ -252,9 +252,8 @@ async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_
         "plan/2",
         "plan/2",
     ]
-    sure = await weighed(
-        Priced([A, B, C]), Model(shorter), told, margin=0.1
-    )  # ln(gain) of 0.13 is more
+    # ln(gain) of 0.13 is more.
+    sure = await weighed(Priced([A, B, C]), Model(shorter), told, margin=0.1)
     unsure = await weighed(Priced([A, B, C]), Model(shorter), told, margin=0.2)
     assert [ranked_plan.candidate.id for ranked_plan in sure] == ["a:64", "b", "c", "a:64+b+c"]
     assert [ranked_plan.candidate.id for ranked_plan in unsure] == ["a:64+b+c", "a:64", "b", "c"]
@@ -281,9 +280,8 @@ async def test_it_leaves_the_rules_course_only_where_it_is_sure_enough() -> None
     unsure = await ranked_plans(Engine([A, B, C]), Model(weigh), margin=0.5)
     never = await ranked_plans(Engine([A, B, C]), Model(weigh), margin=100.0)
     assert [found[0].candidate.id for found in (free, sure)] == ["b", "b"]
-    assert (
-        unsure[0].candidate.id == "a:64"
-    )  # ln(0.6 / 0.5) for p7 is too little as well; ln 9 for stop is not
+    # ln(0.6 / 0.5) for p7 is too little as well; ln 9 for stop is not.
+    assert unsure[0].candidate.id == "a:64"
     assert never[0].candidate.id == "a:64+b+c"
     for found in (sure, unsure, never):
         assert len({ranked_plan.candidate.id for ranked_plan in found}) == len(found)

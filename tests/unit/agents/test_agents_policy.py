@@ -192,9 +192,8 @@ async def test_skills_are_selected_once_per_rollout_and_one_rollout_in_four_has_
             again = await proposed(resumed, following(attempt(0, first)))
             assert [e.agent for e in again.exchanges] == ["policy"]
             assert again.candidate is not None and again.candidate.advice == ("cuda-graph",)
-    assert (
-        len({chat["seed"] for chat in server.chats[:3]}) == 2
-    )  # a rollout's seed and its next turn's
+    # A rollout's seed and its next turn's.
+    assert len({chat["seed"] for chat in server.chats[:3]}) == 2
 
 
 FAULTS = [

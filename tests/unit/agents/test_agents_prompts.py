@@ -157,9 +157,8 @@ def test_a_selection_prompt_is_never_longer_than_its_room(tokens: int, count: in
     offered = prompt.tools[0].parameters["properties"]["selected_skills"]["items"]["properties"][
         "name"
     ]["enum"]
-    assert (
-        offered == [f"skill-{i}" for i in range(len(offered))] and offered
-    )  # the first, which match best
+    # The first, which match best.
+    assert offered == [f"skill-{i}" for i in range(len(offered))] and offered
     assert f"{len(offered)}. skill-{len(offered) - 1}:" in prompt.messages[1].text
 
 

@@ -63,9 +63,8 @@ def test_a_server_without_a_gpu_does_not(device: Path) -> None:
 def test_one_that_cannot_be_seen_may(device: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        assert neighbor.computes_here(
-            probe.getsockname()[1]
-        )  # ours: nobody else listens there meanwhile
+        # Ours: nobody else listens there meanwhile.
+        assert neighbor.computes_here(probe.getsockname()[1])
 
 
 def test_without_a_gpu_nobody_does() -> None:

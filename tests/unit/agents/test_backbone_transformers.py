@@ -131,9 +131,8 @@ async def test_a_reply_has_text_ids_and_log_probabilities(backbone: Transformers
     assert reply.token_ids is not None
     assert reply.logprobs is not None
     assert len(reply.token_ids) == len(reply.logprobs) == reply.usage.completion_tokens == 24
-    assert all(
-        -12 < logprob < -4 for logprob in reply.logprobs
-    )  # nearly uniform over 4096: ln is -8.3
+    # Nearly uniform over 4096: ln is -8.3.
+    assert all(-12 < logprob < -4 for logprob in reply.logprobs)
     assert reply.first_token_s is not None
     assert 0 < reply.first_token_s <= reply.latency_s
     assert await backbone.count(PROMPT) == reply.usage.prompt_tokens

@@ -129,10 +129,8 @@ def test_choices_are_told_by_value_and_by_place_where_values_look_alike() -> Non
     assert words.choices([64, 128]) == [("p6",), ("p7",)]
     assert words.choices(["tiles 64x32 warps 4"]) == [("tiles", "p6", "p5", "warps", "i4")]
     assert words.choices([1000, 1001, 1016]) == [("o0",), ("o1",), ("o2",)]
-    assert words.choices(["rows", "rows 4"]) == [
-        ("o0",),
-        ("o1",),
-    ]  # one would be the other's beginning
+    # One would be the other's beginning.
+    assert words.choices(["rows", "rows 4"]) == [("o0",), ("o1",)]
 
 
 def test_gains_and_shares() -> None:
@@ -306,9 +304,8 @@ def test_alternatives_with_the_same_beginning_are_merged() -> None:
 
 
 def test_a_grammar_grows_with_the_sum_of_the_choices() -> None:
-    space = {
-        f"BLOCK_{letter}": [2**n for n in range(4, 12)] for letter in "MNKD"
-    }  # 4096 combinations
+    # 4096 combinations.
+    space = {f"BLOCK_{letter}": [2**n for n in range(4, 12)] for letter in "MNKD"}
     talk = Dialog(replace(HERE, sites=(replace(FUSE, parameters=space),)), skip=True)
     table = grammar.table(talk.offer, TOKENS)
     assert len(table) < 40

@@ -75,6 +75,5 @@ def test_answers() -> None:
     ]
     even = [math.log(0.25), math.log(0.75)]
     assert value_model.expected_gain(["g0", "g8"], even) == pytest.approx(0.75 * math.log(2))
-    assert (
-        value_model.expected_gain(["g-8", "g8"], [0.0, 0.0]) == 0.0
-    )  # any weights: they need not add up to one
+    # Any weights: they need not add up to one.
+    assert value_model.expected_gain(["g-8", "g8"], [0.0, 0.0]) == 0.0

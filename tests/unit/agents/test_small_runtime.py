@@ -80,9 +80,8 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
         with pytest.raises(BackboneError, match="gave no answer"):  # too slow
             await runtime.reply(talks.spoken(1))
         runtime._reply_s = 60.0
-        with pytest.raises(
-            BackboneError, match="gave no answer"
-        ):  # and so it is left alone for a while
+        with pytest.raises(BackboneError, match="gave no answer"):
+            # and so it is left alone for a while
             await runtime.reply(talks.spoken(1))
         runtime._lost_at -= 301.0
         runtime.python = "/nowhere/python"
@@ -98,9 +97,8 @@ async def test_a_model_that_gives_no_number_is_given_up_with_its_reason(
     from safetensors.torch import save_file
 
     weights = tensors.load(folder / "model.safetensors")
-    weights["model.norm.weight"].fill_(
-        3e38
-    )  # finite, and so its check passes, but its logits are not
+    # Finite, and so its check passes, but its logits are not.
+    weights["model.norm.weight"].fill_(3e38)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     save_file(weights, tmp_path / "model.safetensors")
     runtime, talk = Runtime(tmp_path, sys.executable, reply_s=60.0), talks.spoken(3)

@@ -213,9 +213,8 @@ def test_the_editor_shows_them_and_measures_nothing_for_them() -> None:
     assert set(codes(session)) >= EXPECTED.keys() - {"KL320"}
     document = session.documents[URI]
     place = SCRIPT.index("torch.cuda.empty_cache()")
-    assert (
-        session.targets(URI, Span(start=place, end=place)) == []
-    )  # nothing that a job could be about
+    # Nothing that a job could be about.
+    assert session.targets(URI, Span(start=place, end=place)) == []
     assert {lens.qualname for lens in session.lenses(URI)} == {
         t.qualname for t in document.analysis.targets
     }

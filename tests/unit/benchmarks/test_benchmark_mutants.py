@@ -44,9 +44,8 @@ def test_a_sample_differs_where_it_should() -> None:
     assert not [key for key, row in found.items() if row.get("error")]
     assert not [one.key for one in asked if not one.mutation and found[one.key]["where"]]
     differing = sum(bool(found[one.key]["where"]) for one in asked if one.mutation)
-    assert (
-        differing >= 50
-    )  # a few mutations change nothing on these inputs; the benchmark leaves them out
+    # A few mutations change nothing on these inputs; the benchmark leaves them out.
+    assert differing >= 50
 
 
 def test_kernels_are_mutated_too() -> None:

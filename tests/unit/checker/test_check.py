@@ -92,9 +92,8 @@ def test_each_file_has_the_settings_of_its_project(project: Path) -> None:
     put(project / "package" / "b.py")
     put(project / "other" / "c.py")
     settings(project / "other", 'select = ["KL105"]')
-    assert (
-        rules("package", "a.py") == []
-    )  # a pyproject.toml that says nothing to us is no project of ours
+    # A pyproject.toml that says nothing to us is no project of ours.
+    assert rules("package", "a.py") == []
     assert rules("other/c.py") == ["KL105"]
 
 

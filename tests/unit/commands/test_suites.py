@@ -111,9 +111,8 @@ async def test_rows_are_on_the_disk_and_are_not_made_again(root: Path, tmp_path:
     again = Stand()
     await runs(root, again, suites.load(path)).all()
     assert again.asked == []
-    assert (
-        len(json.loads(path.read_text())["runs"]) == 1
-    )  # a run that adds nothing is no part of the file
+    # A run that adds nothing is no part of the file.
+    assert len(json.loads(path.read_text())["runs"]) == 1
 
 
 async def test_every_task_is_searched_as_the_run_was_asked_to(root: Path) -> None:
@@ -176,9 +175,8 @@ async def test_after_the_time_no_task_is_begun_and_what_is_missing_counts_nowher
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand, results = Stand(), suites.SuiteResults(path=None)
-    clock = SimpleNamespace(
-        **{**vars(time), "monotonic": lambda: 5.0 * len(stand.asked)}
-    )  # 5 s for each task
+    # 5 s for each task.
+    clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: 5.0 * len(stand.asked)})
     monkeypatch.setattr(suites, "time", clock)
     await runs(root, stand, results, limit_s=7.0).all()
     assert len(stand.asked) == 2

@@ -598,9 +598,8 @@ def test_the_drivers_numbers_are_believed_where_they_are_ours(
     monkeypatch.setattr(nvml, "FIRST_PID_NAMESPACE", "another")
     assert Neighborhood(gpu).look() == () and not Neighborhood(gpu).sees_all
     ours = Gpu(Scripted(ComputeRunningProcesses=[foreign, SimpleNamespace(pid=os.getpid())]), None)
-    assert (
-        Neighborhood(ours).look() == ()
-    )  # ours does not compute: a foreign one has its number by chance
+    # Ours does not compute: a foreign one has its number by chance.
+    assert Neighborhood(ours).look() == ()
     with compute_device.open():
         assert [n.pid for n in Neighborhood(ours).look()] == [1]  # one of ours proves the numbering
 

@@ -28,11 +28,8 @@ def test_the_best_half_by_median_goes_on_and_one_slow_round_costs_nothing() -> N
 
 
 def test_who_is_far_behind_leaves_though_there_is_room() -> None:
-    times = {
-        "a": [1.0, 1.0],
-        "b": [1.25, 1.25],
-        "c": [1.26, 1.26],
-    }  # the bar is 1.25 times the best
+    # The bar is 1.25 times the best.
+    times = {"a": [1.0, 1.0], "b": [1.25, 1.25], "c": [1.26, 1.26]}
     assert successive_halving.survivors(times, 3) == ["a", "b"]
 
 

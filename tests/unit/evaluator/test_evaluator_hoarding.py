@@ -40,9 +40,8 @@ async def test_reserved_memory_does_not_count(tmp_path: Path) -> None:
         "import mmap; kept = mmap.mmap(-1, 2**34); open('ready', 'wb').write(bytes(MIB)); input()"
     )
     with running(code.replace("MIB", str(MIB)), tmp_path) as pid:
-        assert "scratch" in await told(
-            pid, tmp_path, memory=100 * MIB, disk=MIB // 2
-        )  # it is ready then
+        # It is ready then.
+        assert "scratch" in await told(pid, tmp_path, memory=100 * MIB, disk=MIB // 2)
         resident = hoarding.resident_bytes(pid)
         assert resident is not None and resident < 100 * MIB
 

@@ -218,14 +218,8 @@ async def test_a_zygote_that_dies_takes_its_children_along_and_is_replaced(tmp_p
 
 async def test_cancelling_a_start_leaves_no_process(pool: ZygotePool, tmp_path: Path) -> None:
     zygote = await host(pool, tmp_path)
-    for delay_ms in (
-        0,
-        1,
-        2,
-        4,
-        8,
-        16,
-    ):  # a fork takes about 17 ms: one that is quicker is ended here
+    for delay_ms in (0, 1, 2, 4, 8, 16):
+        # A fork takes about 17 ms: one that is quicker is ended here.
         starting = asyncio.create_task(start(pool, tmp_path))
         await asyncio.sleep(delay_ms / 1000)
         starting.cancel()

@@ -16,9 +16,8 @@ BEGUN = "2026-11-21T12:00:07.456+00:00"
 
 def test_a_search_that_goes_on_tells_only_what_it_has_judged_now() -> None:
     found = replace(outcome(BEFORE, NOW), search=SUMMARY)
-    assert outcomes.fresh(found, BEGUN) == [
-        NOW
-    ]  # the other was judged before a restart, in the same second
+    # The other was judged before a restart, in the same second.
+    assert outcomes.fresh(found, BEGUN) == [NOW]
     assert outcomes.fresh(replace(found, search=None), BEGUN) == [BEFORE, NOW]
     assert outcomes.fresh(replace(found, cached=True), BEGUN) == []
 

@@ -190,10 +190,8 @@ def test_a_choice_counts_for_what_it_plans_until_the_next_one_about_that(
     assert ids(store) == ("graphs@1", "kernels@1")  # as before anything was chosen
     store.use("rule")
     store.use("graphs@2")
-    assert ids(store) == (
-        "graphs@2",
-        None,
-    )  # the rule was chosen for all, and another for graphs alone
+    # The rule was chosen for all, and another for graphs alone.
+    assert ids(store) == ("graphs@2", None)
 
 
 def test_going_back_to_the_packages_own_for_kernels_alone(

@@ -129,9 +129,8 @@ async def test_a_search_starts_from_what_the_quick_one_found_and_the_better_one_
     assert [p.id for p in outcome.proposals] == ["p-deep", "p-Model"]
     assert outcome.search == SUMMARY
     assert both.seeds == [["p-Model"]]
-    again = await both.run(
-        planned()
-    )  # goes on: what is known are its seeds, the quick search is over
+    # Goes on: what is known are its seeds, the quick search is over.
+    again = await both.run(planned())
     assert both.quick_runs == 1
     assert both.seeds[1] == ["p-deep", "p-Model"]
     assert not again.cached

@@ -129,14 +129,12 @@ def attempt(number: int, fitness: float | None, *steps: Step) -> Attempt:
 def test_a_search_teaches_when_its_best_is_a_fifth_better_than_its_first_and_the_baseline() -> None:
     first, best = attempt(0, 1.5, TILES), attempt(3, 1.8, TILES)
     assert learning.find_improvement([first, attempt(1, None, TILES), best]) == best
-    assert (
-        learning.find_improvement([first, attempt(3, 1.79, TILES)]) is None
-    )  # 1.2 times 1.5 is 1.8
+    # 1.2 times 1.5 is 1.8.
+    assert learning.find_improvement([first, attempt(3, 1.79, TILES)]) is None
     assert learning.find_improvement([attempt(0, 0.5, TILES), attempt(1, 1.19, TILES)]) is None
     assert learning.find_improvement([attempt(0, 0.5, TILES), attempt(1, 1.2, TILES)]) is not None
-    assert (
-        learning.find_improvement([attempt(0, 0.5), attempt(1, 9.0)]) is None
-    )  # written by hand: no steps
+    # Written by hand: no steps.
+    assert learning.find_improvement([attempt(0, 0.5), attempt(1, 9.0)]) is None
     assert learning.find_improvement([]) is None
 
 

@@ -99,9 +99,8 @@ class FakeTuner:
     async def race(self, variants: Sequence[TunedVariant], what: str = "") -> Race:
         self.asked.append([v.name for v in variants])
         begun = time.monotonic()
-        await asyncio.sleep(
-            self.takes_s
-        )  # whoever is judged beside it is judged meanwhile, unless that is slow
+        # Whoever is judged beside it is judged meanwhile, unless that is slow.
+        await asyncio.sleep(self.takes_s)
         self.waited_s += time.monotonic() - begun if self.is_queued else 0.0
         if self.lost_in == len(self.asked):
             raise TunerLost("gone")

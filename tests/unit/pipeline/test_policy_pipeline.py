@@ -85,9 +85,8 @@ async def test_what_a_random_model_says_is_valid_and_recorded(
     assert proposal.candidate.proposer.startswith("policy:tiny@1#")
     assert proposal.candidate.steps
     assert proposal.evaluation.status is EvalStatus.PASSED, proposal.evaluation
-    assert (
-        again is not None and other is None
-    )  # what the policy has found is no answer for the rule
+    # What the policy has found is no answer for the rule.
+    assert again is not None and other is None
 
 
 KERNEL = """

@@ -132,10 +132,8 @@ def test_gradients_flow_through_opened_cells(kernels, case: str, training: bool)
         total = sum(
             r.square().sum() for r in (results if isinstance(results, tuple) else (results,))
         )
-        wanted = [
-            given,
-            *made.parameters(),
-        ]  # the kernels' own derivatives need a GPU, those with a graph do not
+        # The kernels' own derivatives need a GPU, those with a graph do not.
+        wanted = [given, *made.parameters()]
         found.append(torch.autograd.grad(total, wanted, create_graph=True, allow_unused=True))
     torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-9)
 

@@ -107,9 +107,8 @@ async def test_a_quick_verdict_is_judged_in_full_when_it_beats_the_best_one() ->
     loop = made(judge, proposers=[Model(list("abcde"))])
     assert await loop.run() is StopReason.EXHAUSTED
     quick = [(name, False) for name in "abcde"]
-    assert sorted(judge.asked) == sorted(
-        [*quick, ("a", True), ("d", True)]
-    )  # 2.05 is no 3 % more than 2
+    # 2.05 is no 3 % more than 2.
+    assert sorted(judge.asked) == sorted([*quick, ("a", True), ("d", True)])
     known = {a.candidate.id: a for a in loop.archive.attempts if a.candidate}
     assert {name: a.complete for name, a in known.items()} == {
         "a": True, "b": False, "c": False, "d": True, "e": False,

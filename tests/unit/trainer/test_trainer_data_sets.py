@@ -130,9 +130,8 @@ def test_selections_and_summaries_are_examples_when_they_paid() -> None:
     nothing = TurnOutcome(status=TurnStatus.NONE)
     chosen = turn(nothing, agent=Agent.SELECTION)
     assert unfit(trajectory(chosen, turn(outcome(1.5), 1)), chosen) is None
-    assert (
-        unfit(trajectory(chosen, turn(outcome(1.05), 1)), chosen) is not None
-    )  # its lower bound is 0.945
+    # Its lower bound is 0.945.
+    assert unfit(trajectory(chosen, turn(outcome(1.05), 1)), chosen) is not None
     wrote = ToolCall(name="update_skill_library", arguments={"new_skills": [{"name": "x"}]})
     assert unfit(trajectory(), turn(nothing, agent=Agent.SUMMARY, calls=(wrote,))) is None
     empty = ToolCall(name="update_skill_library", arguments={"new_skills": []})

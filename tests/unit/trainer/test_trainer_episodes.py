@@ -121,9 +121,8 @@ def test_every_rollout_has_its_own_id_and_every_turn_is_judged() -> None:
     found, learned, tally = rolled(Scripted(picks('"tile"', '"name":"fuse"', '"M":64')), RL)
     assert len({one.id for one in found.rollouts}) == len(found.rollouts) == 3 * 2
     assert tally.read == tally.kept == 6 * 2
-    assert (
-        len(learned.examples) == 2 + 6 * 2
-    )  # selections, and policy turns; nobody selected the null scheme
+    # Selections, and policy turns; nobody selected the null scheme.
+    assert len(learned.examples) == 2 + 6 * 2
 
 
 def test_a_turn_goes_on_from_the_best_and_is_told_what_was_tried() -> None:
@@ -338,9 +337,8 @@ def test_families_are_on_one_side_of_the_split() -> None:
 
 def test_the_rule_tries_defaults_then_one_change_at_a_time() -> None:
     found = held_out.rule_speedups(space())
-    assert (
-        found == [1.0, 1.25, 2.0] and held_out.needed_evaluations(space(), found) is None
-    )  # 4x needs two changes
+    # 4x needs two changes.
+    assert found == [1.0, 1.25, 2.0] and held_out.needed_evaluations(space(), found) is None
     assert held_out.needed_evaluations(space(), [1.0, None, 3.9]) == 3
     assert held_out.share(space(), None) == pytest.approx(math.log(1 / 4))
 

@@ -71,9 +71,8 @@ def test_a_tables_steps_are_made_and_judged_and_what_cannot_be_made_is_refused(
     async def batch(chosen: list[Case]) -> list[Any]:
         return await pool.judge(chosen)
 
-    first = asyncio.run(
-        batch(cases)
-    )  # two batches, each in a loop of its own, as between two steps
+    # Two batches, each in a loop of its own, as between two steps.
+    first = asyncio.run(batch(cases))
     again = asyncio.run(batch(cases[:1]))
     asyncio.run(pool.close())
     assert [one.status for one in first] == [

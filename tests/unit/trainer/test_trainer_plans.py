@@ -187,9 +187,8 @@ def test_a_line_says_measured_plans_each_once(task: TaskPlans) -> None:
         )
         assert sorted(plan.keys for plan in line.tried) == sorted(plan.keys for plan in task.plans)
         assert len(line.cuts) == 1 + len(line.tried)
-        assert line.dialog.words.count("got") == len(
-            line.tried
-        )  # of the rule's turn, and of all but the last
+        # of the rule's turn, and of all but the last
+        assert line.dialog.words.count("got") == len(line.tried)
     selection = walked(lines.Line(task, Dialog(task.situation), 0), random.Random(0))
     assert (
         selection.tried == []
@@ -276,9 +275,8 @@ def test_imitation_weighs_plans_by_their_speed(task: TaskPlans) -> None:
     assert len(found) == 2 * len(task.plans)
     more = imitation.examples([task], orders=2)
     assert more[: len(found)] == found and len(more) == 2 * len(found)
-    assert sorted(map(len, more[len(found) :])) == sorted(
-        map(len, found)
-    )  # the same words in another order
+    # The same words in another order.
+    assert sorted(map(len, more[len(found) :])) == sorted(map(len, found))
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
     mean = sum(known) / len(known)
     best, failed = found[1], found[-1]
@@ -300,9 +298,8 @@ def test_every_plan_is_weighed_against_the_rules_first(task: TaskPlans) -> None:
     assert len(found) == 40 * len(task.plans) and found == plan_values.rows([task], 40)
     own = [WORDS[row.reply[-1]] for row in found[1 :: len(task.plans)]]
     assert all(len(row.counted) == 1 and row.advantages == (0.0,) for row in found)
-    assert (
-        15 < sum(int(word[1:]) for word in own) / 40 <= 16 and len(set(own)) > 1
-    )  # 4x is the last word
+    # 4x is the last word.
+    assert 15 < sum(int(word[1:]) for word in own) / 40 <= 16 and len(set(own)) > 1
     told = [plan_values.encode_plan(task, plan) for plan in task.plans]
     assert [one.skills for one in told] == [
         tuple(s.skill for s in plan.steps) for plan in task.plans

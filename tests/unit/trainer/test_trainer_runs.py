@@ -310,6 +310,5 @@ def test_what_is_trained_on_talks_runs_in_the_product(tmp_path: Path) -> None:
         example = batches.Example(prompt=(3, 25, 30), reply=(41,), allowed=((40, 41, 42),))
         ours = models.logprobs(model, batches.collate([example], 0))
     assert ours.item() == pytest.approx(float(logits[[40, 41, 42]].log_softmax(0)[1]), abs=1e-4)
-    assert (
-        len(training.curve(tmp_path / "out/out/sft")) == 2 * 2
-    )  # the eighth is no example: 8 rows by 4
+    # The eighth is no example: 8 rows by 4.
+    assert len(training.curve(tmp_path / "out/out/sft")) == 2 * 2

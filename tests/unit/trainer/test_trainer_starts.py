@@ -91,9 +91,8 @@ def test_reinforcement_learning_begins_with_the_supervised_weights(tmp_path: Pat
         (checkpoints.weights_of(begun)[name] - tensor).abs().max()
         for name, tensor in theirs.items()
     ]
-    assert (
-        0 < max(moved) < 0.01
-    )  # two steps of at most 3e-3 from there, and not from random weights
+    # Two steps of at most 3e-3 from there, and not from random weights.
+    assert 0 < max(moved) < 0.01
 
 
 def spoiled(place: Path, told: config.Recipe, factor: float) -> None:

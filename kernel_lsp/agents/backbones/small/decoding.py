@@ -73,9 +73,8 @@ class Decoder:
 
     def _logprobs(self, tokens: list[int], valid: list[int]) -> torch.Tensor:
         same = 0
-        for mine, theirs in zip(
-            self._read, tokens[:-1], strict=False
-        ):  # the last one is always read anew
+        for mine, theirs in zip(self._read, tokens[:-1], strict=False):
+            # The last one is always read anew.
             if mine != theirs:
                 break
             same += 1

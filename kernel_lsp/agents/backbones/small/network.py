@@ -120,9 +120,8 @@ class _DecoderLayer:
             take(f"{attention}.{name}_proj.weight", size * d, h)
             for name, size in zip("qkv", (n, g, g), strict=True)
         ]
-        self._qkv = torch.cat(
-            parts
-        )  # one product instead of three: small ones cost mostly their call
+        # One product instead of three: small ones cost mostly their call.
+        self._qkv = torch.cat(parts)
         self._q_norm, self._k_norm = (
             take(f"{attention}.q_norm.weight", d),
             take(f"{attention}.k_norm.weight", d),
@@ -158,9 +157,8 @@ class _DecoderLayer:
         q = _rotate(_rms_norm(q, self._q_norm, shape.epsilon), *rotation)
         k = _rotate(_rms_norm(k, self._k_norm, shape.epsilon), *rotation)
         begin = cache.length
-        keys, values = (
-            t.repeat_interleave(n // g, 0) for t in cache.add(number, k, v)
-        )  # (N, S + T, D)
+        # (N, S + T, D).
+        keys, values = (t.repeat_interleave(n // g, 0) for t in cache.add(number, k, v))
         mask = None
         if length > 1:
             mask = torch.ones(length, begin + length, dtype=torch.bool).tril(begin)

@@ -40,10 +40,8 @@ def flags() -> dict[str, Any]:
 def _read(read: Callable[[], Any]) -> str:
     try:
         return str(read())
-    except (
-        RuntimeError,
-        AttributeError,
-    ) as error:  # torch refuses to mix its old and new TF32 switches
+    except (RuntimeError, AttributeError) as error:
+        # torch refuses to mix its old and new TF32 switches.
         return type(error).__name__
 
 

@@ -263,9 +263,8 @@ def call(graph: Graph, item: Attention) -> None:
         name="attended",
     )
     plain = attention_source.result_order(graph, item) == list(range(len(item.sizes)))
-    if (
-        item.out.meta["val"].is_contiguous() and plain
-    ):  # the library may lay it out as it lays out queries
+    if item.out.meta["val"].is_contiguous() and plain:
+        # The library may lay it out as it lays out queries.
         made = graph.call(aten.contiguous.default, (made,), before=item.out, name="mixed")
     graph.replace(item.out, made)
 

@@ -108,9 +108,8 @@ class _Tape:
             return
         if first is not None:
             self._add(x, apply("div", first, count(), hint="grad_center"))
-        if (
-            second is not None
-        ):  # d sum((x - mean)^2) = 2 (x - mean): the mean's own share sums to zero
+        if second is not None:
+            # D sum((x - mean)^2) = 2 (x - mean): the mean's own share sums to zero.
             centered = apply("sub", x, part(pair, 0, "mean"), hint="centered")
             rising = apply("mul", centered, 2.0, hint="slope")
             self._add(x, apply("mul", rising, second, hint="grad_spread"))

@@ -59,9 +59,8 @@ def _is_covered(node: fx.Node) -> bool:
     if logits is None or covered_rank(node) < 3:
         return False
     value = logits.meta["val"]
-    return bool(
-        value.is_contiguous() and value.shape[1] > 1
-    )  # one class: channels-last is contiguous too
+    # One class: channels-last is contiguous too.
+    return bool(value.is_contiguous() and value.shape[1] > 1)
 
 
 def _match(graph: Graph, node: fx.Node) -> Match:

@@ -118,9 +118,8 @@ def device_seconds(product: MatmulProduct, plan: MatmulPlan) -> float:
     size = 4.0 if float32 else 2.0
     out = product.batch * product.rows * product.cols
     write = 0.5 * size * out / _bytes_per_s()
-    if (
-        plan.persistent
-    ):  # all but the last tile of each program is written while the next one is multiplied
+    if plan.persistent:
+        # All but the last tile of each program is written while the next one is multiplied.
         busy, write = busy * FLATTENED, write * plan.walkers / programs
     extra = parts_seconds(product) if plan.parts else 0.0
     if plan.splits > 1:
@@ -275,9 +274,8 @@ def _worth(size: int, block: int) -> bool:
 def _fits(product: MatmulProduct, plan: MatmulPlan) -> bool:
     width = product.node.meta["val"].element_size()  # two float16 parts are as wide as one float32
     blocks = plan.stages * (plan.rows + plan.cols) * plan.inner * width
-    if (
-        plan.persistent
-    ):  # a tile passes through shared memory on its way out, beside the next one's blocks
+    if plan.persistent:
+        # A tile passes through shared memory on its way out, beside the next one's blocks.
         return plan.resident * (blocks + 4 * plan.rows * plan.cols) <= SHARED_BYTES
     return blocks <= SHARED_BYTES
 

@@ -320,9 +320,8 @@ def _size_lines(job: MatmulJob) -> list[str]:
     text = "\n".join(_tail(job))
     found = sizes_in(text, job.region.dims)
     dims = {dim.name: dim for dim in job.region.dims}
-    first = (
-        job.left if job.down else job.region.outputs[0].name
-    )  # both begin with the product's rows
+    # Both begin with the product's rows.
+    first = job.left if job.down else job.region.outputs[0].name
     return [
         f"    {name} = {dims[name].source.replace('out.', f'{first}.')}"
         for name in found

@@ -80,10 +80,8 @@ def _backward(graph: Graph, node: fx.Node) -> float:
         return (whole + 2 * cost.bytes_of(node)) / speed.bytes_per_s + 2 * speed.overhead_s
     if name in JOINED or name in complex_numbers.VIEWS:
         return 0.0
-    if name in (
-        *operations.RESHAPES,
-        "contiguous",
-    ):  # handed on as a view, and copied where it ends
+    if name in (*operations.RESHAPES, "contiguous"):
+        # Handed on as a view, and copied where it ends.
         copied = 0 if operations.is_view(node) else 2 * cost.bytes_of(node)
         return SCATTERED * copied / speed.bytes_per_s
     if name in operations.BUILDERS:

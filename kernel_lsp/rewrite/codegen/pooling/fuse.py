@@ -168,9 +168,8 @@ def _benefit(graph: Graph, pool: PoolRegion) -> float:
         base_cost.moved_bytes_of(graph, pool.root),
         base_cost.moved_bytes_of(graph, pool.result),
     )
-    share = (
-        0.02 if pool.everything else EAGER_SHARE[pool.kind]
-    )  # adaptive maxima: one thread for a plane
+    # Adaptive maxima: one thread for a plane.
+    share = 0.02 if pool.everything else EAGER_SHARE[pool.kind]
     eager_s = (reads + writes) / (share * rates.bytes_per_s) + rates.overhead_s
     eager_s += sum(cost.eager_seconds(graph, n) for n in (*pool.prologue, *pool.epilogue))
     inside = set(pool.nodes)

@@ -167,9 +167,8 @@ class HoistedLoop:
 
     def _step_lines(self) -> list[str]:
         printer, lines = Printer("F", None), []
-        joined = {
-            self.step[i].args[0] for i in self.rest
-        }  # its parts are multiplied where they are
+        # Its parts are multiplied where they are.
+        joined = {self.step[i].args[0] for i in self.rest}
         for index, node in enumerate(self.step):
             if node in joined:
                 continue

@@ -6,11 +6,8 @@ from codegen_helpers import for_values, matches, program, rewritten
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
-SMALL = {
-    "BLOCK_QUERIES": 16,
-    "BLOCK_KEYS": 16,
-    "precision": "tf32x3",
-}  # the interpreter knows no bf16x6
+# The interpreter knows no bf16x6.
+SMALL = {"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16, "precision": "tf32x3"}
 CROSS = "torch.randn(2, 3, 17, 16), torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 24)"
 SELF = "torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16)"
 FLAT = "torch.randn(3, 17, 16), torch.randn(3, 20, 16), torch.randn(3, 20, 24)"

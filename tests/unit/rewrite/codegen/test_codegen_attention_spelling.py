@@ -8,11 +8,8 @@ from kernel_lsp.records import Step
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
-SMALL = {
-    "BLOCK_QUERIES": 16,
-    "BLOCK_KEYS": 16,
-    "precision": "tf32x3",
-}  # the interpreter knows no bf16x6
+# The interpreter knows no bf16x6.
+SMALL = {"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16, "precision": "tf32x3"}
 # heads inside
 INNER = "torch.randn(2, 17, 3, 16), torch.randn(2, 20, 3, 16), torch.randn(2, 20, 3, 24)"
 OUTER = "torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16)"

@@ -361,7 +361,6 @@ def test_every_space_is_small_and_its_defaults_come_first():
     ]:
         session, found = matches(source("F.relu(h)", inputs, layer), "fused-conv")
         space = session.rewrites["fused-conv"].parameters(session.graph, found[0])
-        assert (
-            math.prod(len(choices) for choices in space.values()) <= 16
-        )  # as many as one comparison takes
+        # as many as one comparison takes
+        assert math.prod(len(choices) for choices in space.values()) <= 16
         assert all(len(set(choices)) == len(choices) for choices in space.values())

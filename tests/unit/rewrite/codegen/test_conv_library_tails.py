@@ -107,9 +107,8 @@ def test_the_tail_adds_it(interpreter: Child, tail: str, name: str, layer: str) 
         f"h = self.conv(x)\nreturn {tail}", f"self.conv = nn.{layer}", "torch.randn(2, 3, 10, 9)"
     )
     after = for_a_gpu(source, ["bias-into-tail", name])
-    assert (
-        after.split("def forward")[1].count("+") == 0
-    )  # no addition is left outside of the kernel
+    # No addition is left outside of the kernel.
+    assert after.split("def forward")[1].count("+") == 0
     result = interpreter.ask(before=source, after=after)
     assert not result["fell_back"] and all(result["same_kind"])
     errors = zip(result["ours"], result["eager"], strict=True)
