@@ -166,7 +166,7 @@ class ProgramBench:
         self._measure(ways, ROUNDS.first)
         if variant is not None and is_noticed and self._leaves_time_for_targets(variant):
             self._time_compiled(variant)
-            self._make_sure(ROUNDS.sure)
+            self._make_sure(ROUNDS.sure[:1], least=measuring.EARLY)
 
     def _leaves_time_for_targets(self, begun: ProgramVariant) -> bool:
         """Whether the edit ``begun`` and torch.compile can be timed until it is sure, and targets
@@ -189,11 +189,13 @@ class ProgramBench:
         ways = [way for way in self._compiled_first(begun) if way.name not in wrong]
         self._measure(ways, ROUNDS.first)
 
-    def _make_sure(self, tries: Sequence[range]) -> None:
+    def _make_sure(self, tries: Sequence[range], *, least: float = measuring.WORTH) -> None:
         """Time the edits that seem to pay beside the fastest way without them, until an interval is
         known; those with which the program computes something else are none. ``tries``: the rounds
-        of each time."""
-        while (pair := self.measured.promising) is not None and not self.compared.is_right(pair[1]):
+        of each time. ``least``: from what gain they seem to."""
+        while (pair := self.measured.promising(least)) is not None and not self.compared.is_right(
+            pair[1]
+        ):
             self._discard(pair[1])
         if pair is None:
             return

@@ -22,7 +22,7 @@ def test_graphs_write_what_transformers_writes_whoever_shares_the_places() -> No
         num_key_value_heads=2, intermediate_size=256, initializer_range=0.4,
         pad_token_id=0, eos_token_id=7, bos_token_id=None,
     )  # fmt: skip
-    model = transformers.LlamaForCausalLM(config).eval().to("cuda", torch.bfloat16)
+    model = transformers.LlamaForCausalLM(config).eval().to("cuda")
     questions = [torch.randint(8, 300, (3 + 23 * n,)).tolist() for n in range(24)]
     expected = []
     for question in questions:
@@ -31,8 +31,11 @@ def test_graphs_write_what_transformers_writes_whoever_shares_the_places() -> No
             made = model.generate(tokens, max_new_tokens=90, do_sample=False, pad_token_id=0)
         reply = made[0, len(question) :].tolist()
         expected.append(reply[: reply.index(7) + 1] if 7 in reply else reply)
-    decoder = WriterDecoder(model, places=7, context=700)  # two spans and a shrunken rest
+    # In bfloat16 two orders of sums differ in most replies of weights that nobody has trained.
+    decoder = WriterDecoder(
+        model, places=7, context=700, on_gpu=torch.float32
+    )  # two spans and a shrunken rest
     found = decoder.replies(questions, lambda s: s.argmax(-1), 7, 90, time.monotonic() + 60)
-    # Two orders of sums in bfloat16 may differ in a choice, and then in all that follow.
+    # Two orders of sums may differ in a choice, and then in all that follow.
     assert all(found)
-    assert sum(ours[:8] == theirs[:8] for ours, theirs in zip(found, expected, strict=True)) >= 20
+    assert sum(ours[:8] == theirs[:8] for ours, theirs in zip(found, expected, strict=True)) >= 22

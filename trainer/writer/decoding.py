@@ -41,12 +41,14 @@ class _WriterPlace:
 class WriterDecoder:
     """Places for questions, with the keys and values of each."""
 
-    def __init__(self, model: Any, places: int, context: int) -> None:
-        """``model``: a LlamaForCausalLM; on a GPU its weights are copied in bfloat16. ``context``:
-        tokens of question and reply."""
+    def __init__(
+        self, model: Any, places: int, context: int, *, on_gpu: torch.dtype = torch.bfloat16
+    ) -> None:
+        """``model``: a LlamaForCausalLM. ``context``: tokens of question and reply. ``on_gpu``:
+        type of the copy of its weights that writes there."""
         config, self._device = model.config, model.device
         self._on_gpu = self._device.type == "cuda"
-        self._model = copy.deepcopy(model).to(torch.bfloat16) if self._on_gpu else model
+        self._model = copy.deepcopy(model).to(on_gpu) if self._on_gpu else model
         self._context = context
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self._width = config.head_dim

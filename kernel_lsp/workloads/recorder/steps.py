@@ -279,7 +279,10 @@ class StepObserver:
             groups = [
                 parameter for group in optimizer.param_groups for parameter in group["params"]
             ]
-            self._digest([p.grad for p in groups if p.grad is not None])
+            gradients = [p.grad for p in groups if p.grad is not None]
+            # A fused optimizer takes a GradScaler's factor out of the gradients itself.
+            scale = getattr(optimizer, "grad_scale", None)
+            self._digest(gradients, 1.0 if scale is None else float(scale))
         return self._profile.begin_optimizer(args, kwargs) if self._profile is not None else None
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
@@ -350,12 +353,12 @@ class StepObserver:
         """For its turn."""
         return self.turn.waited_s if self.turn is not None else 0.0
 
-    def _digest(self, tensors: list[Any]) -> None:
-        """Of each tensor its norm and its products with random signs, which are the same in every
-        run."""
+    def _digest(self, tensors: list[Any], scale: float = 1.0) -> None:
+        """Of each tensor, divided by ``scale``, its norm and its products with random signs, which
+        are the same in every run."""
         torch, found = self.torch, []
         for number, tensor in enumerate(tensors):
-            values = tensor.detach().double().flatten()
+            values = tensor.detach().double().flatten() / scale
             draw = torch.Generator(values.device).manual_seed(1000 + number)
             row = [float(torch.linalg.vector_norm(values))]
             for _ in range(PROJECTIONS):

@@ -136,6 +136,27 @@ def test_what_an_optimizer_s_closure_computes_is_not_the_optimizer_s(root: Path,
     assert found.of_target(net) > 0.0
 
 
+SCALED = (
+    CLOSURE[: CLOSURE.index("def closure")].replace("lr=0.1", "lr=0.1, fused=True")
+    + """\
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(3):
+    scaler.scale(net(torch.ones(4, 4)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+)
+
+
+def test_a_fused_optimizer_takes_the_scale_out_of_gradients_itself(root: Path) -> None:
+    clock = Clock(roots=(("__main__", "Net"),), kind="optimizer")
+    texts = (SCALED, SCALED.replace(", fused=True", ""))
+    fused, plain = (
+        steps_of(root, {root / "train.py": text}, clock, check=True, steps=2) for text in texts
+    )
+    assert fused.digests and comparing.agreement(plain, plain, plain, edited=fused).right
+
+
 @pytest.mark.parametrize(
     "leave",
     [
