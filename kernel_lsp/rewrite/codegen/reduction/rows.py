@@ -1,5 +1,8 @@
 """Row regions: each program reduces whole rows and writes what depends on them.
 
+Rows on both sides of what is reduced (channels of images) are counted apart where neighbors in
+memory would otherwise not be known to be neighbors: `counts_apart`.
+
 A row that fits in one block is read once and stays in registers. A longer one is walked in
 blocks, once for each level of reductions and once more for the outputs that wait for one; what
 waits for none is written on the first walk.
@@ -7,6 +10,7 @@ waits for none is written on the first walk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +31,27 @@ from kernel_lsp.rewrite.codegen.reduction import accumulate
 from kernel_lsp.rewrite.generated import GeneratedSource
 
 
+MAX_PADDED = 2.0
+"""Lanes for each row, up to which the last tile of rows may be left partly empty."""
+
+
+def counts_apart(region: Region, tile: int) -> bool:
+    """Whether a tile of so many rows stays within one index of the dimensions before those that are
+    reduced. ``rows % n_inner`` of an odd ``n_inner`` tells Triton nothing of neighbors: it gave
+    neighboring threads elements of one row, ``n_inner`` apart (Triton 3.6, sm_90)."""
+    inner = math.prod(region.dims[axis].size for axis in _inner_axes(region))
+    fits = -(-inner // tile) * tile <= inner * MAX_PADDED
+    return tile > 1 and inner > 1 and inner % 2 == 1 and fits and bool(_outer_axes(region))
+
+
+def _outer_axes(region: Region) -> tuple[int, ...]:
+    return tuple(axis for axis in region.row_axes if axis < min(region.reduced))
+
+
+def _inner_axes(region: Region) -> tuple[int, ...]:
+    return tuple(axis for axis in region.row_axes if axis > max(region.reduced))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowLayout:
     """One row for each program, or a tile of several."""
@@ -34,11 +59,20 @@ class RowLayout:
     region: Region
     tiled: bool
     looped: bool
+    apart: bool = False
+    """See `counts_apart`."""
 
     @property
     def row(self) -> str:
         """The name of a program's row, or of its rows."""
         return "rows" if self.tiled else "row"
+
+    @property
+    def inside(self) -> str:
+        """The text that is true of the rows of a tile that exist."""
+        if not self.apart:
+            return "rows < n_rows"
+        return f"inner < {product(_inner_axes(self.region), self.region.dims)}"
 
     @property
     def axis(self) -> accumulate.ReductionAxis:
@@ -49,6 +83,12 @@ class RowLayout:
     def spaces(self) -> list[IndexSpace]:
         """The iteration space: which variable runs over which axes."""
         region = self.region
+        if self.apart:
+            return [
+                IndexSpace(variable="outer", axes=_outer_axes(region)),
+                IndexSpace(variable="cols", axes=region.reduced),
+                IndexSpace(variable="inner", axes=_inner_axes(region)),
+            ]
         return [
             IndexSpace(variable=self.row, axes=region.row_axes),
             IndexSpace(variable="cols", axes=region.reduced),
@@ -68,7 +108,7 @@ class RowLayout:
         if by_row and by_col:
             return "mask"
         if by_row:
-            return "rows < n_rows"
+            return self.inside
         return ("cols < n_cols" if self.tiled else "mask") if by_col else ""
 
     def load(self, operand: Operand) -> str:
@@ -92,7 +132,9 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSo
     ``choice``: BLOCK_SIZE (columns; the launcher rounds up itself when a row is one block),
     BLOCK_ROWS, num_warps, and ``looped``.
     """
-    layout = RowLayout(region=region, tiled=choice["BLOCK_ROWS"] > 1, looped=choice["looped"])
+    tile = choice["BLOCK_ROWS"]
+    apart = counts_apart(region, tile)
+    layout = RowLayout(region=region, tiled=tile > 1, looped=choice["looped"], apart=apart)
     lines = _prologue(layout)
     lines += _loop_lines(layout) if layout.looped else _one_block(layout)
     text = "\n".join(lines)
@@ -117,6 +159,13 @@ def _doc(layout: RowLayout) -> str:
 def _prologue(layout: RowLayout) -> list[str]:
     if not layout.tiled:
         return ["    row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31"]
+    if layout.apart:
+        inner = product(_inner_axes(layout.region), layout.region.dims)
+        return [
+            f"    n_blocks: tl.constexpr = ({inner} + BLOCK_ROWS - 1) // BLOCK_ROWS",
+            "    outer = (tl.program_id(0) // n_blocks).to(tl.int64)  # int64: offsets can pass 2**31",
+            "    inner = tl.program_id(0) % n_blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]",
+        ]
     return [
         "    start_row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS  # int64: offsets can "
         "pass 2**31",
@@ -126,7 +175,7 @@ def _prologue(layout: RowLayout) -> list[str]:
 
 def _columns(layout: RowLayout, start: str) -> list[str]:
     columns = f"{start}tl.arange(0, BLOCK_SIZE)" + ("[None, :]" if layout.tiled else "")
-    mask = "(rows < n_rows) & (cols < n_cols)" if layout.tiled else "cols < n_cols"
+    mask = f"({layout.inside}) & (cols < n_cols)" if layout.tiled else "cols < n_cols"
     reason = (
         "the last block is not full"
         if layout.looped
@@ -143,10 +192,14 @@ def _quads(layout: RowLayout, start: str) -> str:
     return dropping.quads(first, start and "start // 4", spread)
 
 
+TAKEN = ("start_row", "n_rows", "n_cols", "outer", "inner", "n_blocks")
+"""Names of the prologue."""
+
+
 def body_of(layout: RowLayout) -> Body:
     """An empty body whose values are loaded and reduced by the layout."""
     names = UniqueNames(
-        [*(dim.name for dim in layout.region.dims), "start_row", "n_rows", "n_cols"]
+        [*(dim.name for dim in layout.region.dims), *TAKEN]
     )
     return Body(names, layout.load, lambda body, value: accumulate.whole(body, value, layout.axis))
 
@@ -282,6 +335,16 @@ def size_lines(region: Region, needed: list[str]) -> list[str]:
     return lines
 
 
+def _programs(layout: RowLayout, tile: int) -> str:
+    """Source of how many programs there are."""
+    if not layout.apart:
+        return source.blocks("n_rows", tile)
+    region = layout.region
+    outer, inner = (product(axes(region), region.dims) for axes in (_outer_axes, _inner_axes))
+    blocks = source.blocks(f"({inner})" if " " in inner else inner, tile)
+    return f"{outer} * ({blocks})"
+
+
 def _launcher(layout: RowLayout, choice: Mapping[str, Any], header: list[str], summary: str) -> str:
     region = layout.region
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
@@ -292,7 +355,7 @@ def _launcher(layout: RowLayout, choice: Mapping[str, Any], header: list[str], s
     }
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
     arguments += accumulate.launch_options(region)
-    programs = source.blocks("n_rows", choice["BLOCK_ROWS"])
+    programs = _programs(layout, choice["BLOCK_ROWS"])
     lines = [
         f"def {region.name}({source.signature(region)}):",
         source.describe_region(summary, region),

@@ -82,6 +82,14 @@ def test_a_softmax_subtracts_the_maximum_from_what_it_was_taken_of(compiler, exp
     assert all(kernel["contracted"] == 0 for kernel in kernels), kernels
 
 
+def test_a_tile_of_rows_that_no_even_number_divides_walks_neighbors(compiler):
+    """With its threads along the row, n_inner elements apart, it had 226 registers."""
+    images = "torch.randn(64, 256, 63, 63, dtype=torch.bfloat16)"
+    source = program("torch.softmax(x / 3.0, 1) * 2", images, arguments="x")
+    kernels = compiler.ask(after=rewritten(source, "fused-row-softmax"))
+    assert all(kernel["registers"] <= 96 for kernel in kernels), kernels
+
+
 def test_what_takes_no_maximum_may_contract(compiler):
     kernels = compiler.ask(
         after=rewritten(program("torch.relu(x * y + 0.5)", WIDE), "fused-pointwise")

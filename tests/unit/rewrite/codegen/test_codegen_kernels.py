@@ -2,7 +2,7 @@
 precision."""
 
 import pytest
-from codegen_helpers import for_values, matches, program, rewritten
+from codegen_helpers import as_close_as_eager, for_values, matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -258,6 +258,20 @@ def test_large_logits_lose_no_more_than_in_torch(interpreter, skill, expression,
     assert not found["fell_back"]
     (ours,), (eager,) = found["ours"], found["eager"]
     assert ours <= 3 * eager + 1e-6  # on CUDA eager too multiplies by 1 / 3: one rounding more
+
+
+@pytest.mark.parametrize(
+    "shape, apart",
+    [("3, 5, 37", True), ("2, 3, 300, 9, 7", True), ("3, 5, 38", False), ("5, 3, 7", False),
+     ("5, 37", False)],
+)  # fmt: skip
+def test_a_tile_of_rows_stays_within_one_image_of_odd_size(interpreter, shape, apart):
+    """``rows % n_inner`` of an odd ``n_inner`` hides from Triton which threads are neighbors."""
+    dim = -3 if shape.count(",") == 4 else -2
+    source = program(f"torch.softmax(x / 3.0, {dim}) * 2", f"torch.randn({shape})", arguments="x")
+    after = rewritten(source, "fused-row-softmax")
+    assert ("outer * n_cols * n_inner + cols * n_inner + inner" in after) is apart
+    as_close_as_eager(interpreter, source, after)
 
 
 def test_few_long_rows_are_split_among_programs(interpreter):
