@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.skill import parameters_of as parameters
 
 __all__ = ["apply", "match", "misses", "parameters", "preconditions"]
 
-SLOW_ALONE = ("logsumexp", "var", "std", *space.PAIRS)
+SLOW_ALONE = ("logsumexp", "var", "std", *space.PAIRS, *space.PLACES)
 """In eager, by several kernels or passes; any other reduction by itself is near the memory's
 roof."""
 

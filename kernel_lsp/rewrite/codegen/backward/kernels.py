@@ -47,7 +47,7 @@ Emit: TypeAlias = Callable[[Region, str], "GeneratedSource | None"]
 """(region, summary) -> kernels and launcher, or None where no template fits."""
 MIN_KEPT_COLUMNS = 128
 """Rows as long as this have their statistics kept: four bytes beside at least 256."""
-PAIRS = ("moments", "softmax_stats")
+PAIRS = ("moments", "softmax_stats", "argmax", "argmin")
 SEVERED = ("detach",)
 """Pointwise here, but no gradient flows back through them."""
 

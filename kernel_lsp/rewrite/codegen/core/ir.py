@@ -15,7 +15,7 @@ from typing import TypeAlias
 from kernel_lsp.rewrite.codegen.core.moves import ElementMove, Gather, is_identity
 
 Scalar: TypeAlias = float | int | bool
-REDUCTIONS = ("sum", "max", "min", "prod", "moments", "softmax_stats")
+REDUCTIONS = ("sum", "max", "min", "prod", "moments", "softmax_stats", "argmax", "argmin")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +159,8 @@ def moved(value: Value, move: ElementMove, fill: Scalar = 0.0) -> Value:
 
 
 def reduce(kind: str, value: Value, hint: str | None = None) -> Value:
-    """A reduction over the row. ``moments`` and ``softmax_stats`` are pairs, see :func:`part`."""
+    """A reduction over the row. ``moments``, ``softmax_stats``, ``argmax`` and ``argmin`` are pairs,
+    see :func:`part`."""
     assert kind in REDUCTIONS, kind
     return Value(op=kind, args=(value,), rowwise=True, hint=hint)
 
@@ -175,7 +176,8 @@ def is_careful(stats: Value) -> bool:
 
 
 def part(pair: Value, index: int, hint: str) -> Value:
-    """mean (0) or sum of squared deviations (1); row maximum (0) or sum of exponentials (1)."""
+    """mean (0) or sum of squared deviations (1); row maximum (0) or sum of exponentials (1); extreme
+    value (0) or its place in the row (1)."""
     return Value(op="part", args=(pair, index), rowwise=True, hint=hint)
 
 

@@ -12,6 +12,7 @@ from torch import fx
 from kernel_lsp.rewrite.graph import argument
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+LOW = (torch.bfloat16, torch.float16)
 WHOLE = (torch.int64, torch.int32)
 
 

@@ -104,6 +104,18 @@ def _nan_max(a, b):
 def _nan_min(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)  # as torch.amin does
 """,
+    **{
+        f"_first_{word}": f"""\
+@triton.jit
+def _first_{word}(a, i, b, j):
+    \"""The {word} of two values and its index; NaN before all others, the first of equals.\"""
+    better = (b {sign} a) | ((b != b) & (a == a))
+    equal = (b == a) | ((b != b) & (a != a))
+    later = better | (equal & (j < i))
+    return tl.where(later, b, a), tl.where(later, j, i)
+"""
+        for word, sign in (("max", ">"), ("min", "<"))
+    },
     "_product": """\
 @triton.jit
 def _product(a, b):

@@ -35,7 +35,11 @@ REDUCE = (
     "pairwise_distance",
     "any",
     "all",
+    "argmax",
+    "argmin",
 )
+PLACES = ("argmax", "argmin")
+"""Reductions that say where the extreme value is."""
 MAX_COUNTED = 2**24
 """Elements that can be counted in float32."""
 POOLS = {f"adaptive_avg_pool{rank}d": rank for rank in (1, 2, 3)}
@@ -139,6 +143,8 @@ def _reduction(node: fx.Node) -> RegionShape:
         return _count_shape(node)
     if not isinstance(value, torch.Tensor):
         raise Unsupported("it returns indices beside the values")
+    if op_name(node) in PLACES:
+        return _counted(_along(node, _dims(node)))
     if value.dtype not in FLOATS:
         raise Unsupported(f"no kernel computes in {value.dtype}")
     if argument(node, "dtype") not in (None, source(node).meta["val"].dtype):
@@ -153,9 +159,13 @@ def _reduction(node: fx.Node) -> RegionShape:
         if any(size != 1 for size in _sizes(argument(node, "output_size"))):
             raise Unsupported("a pool with several results")
         return _along(node, range(-rank, 0))
+    return _along(node, _dims(node))
+
+
+def _dims(node: fx.Node) -> list[int]:
+    """Reduced dimensions as the program has them; none for all."""
     dims = argument(node, "dim")
-    dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
-    return _along(node, dims)
+    return [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
 
 
 def keeps_dims(node: fx.Node) -> bool:
@@ -176,9 +186,11 @@ def is_counted(node: fx.Node) -> bool:
 
 
 def _count_shape(node: fx.Node) -> RegionShape:
-    dims = argument(node, "dim")
-    dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
-    shape = _along(node, dims, (*FLOATS, torch.bool))
+    return _counted(_along(node, _dims(node), (*FLOATS, torch.bool)))
+
+
+def _counted(shape: RegionShape) -> RegionShape:
+    """The same shape. Raises Unsupported for rows whose elements float32 does not count."""
     if math.prod(shape.sizes[axis] for axis in shape.reduced) > MAX_COUNTED:
         raise Unsupported("more elements than float32 counts")
     return shape

@@ -23,12 +23,17 @@ LANES: dict[str, tuple[tuple[str, str], ...]] = {
     "prod": (("prod", "1.0"),),
     "moments": (("count", "0.0"), ("mean", "0.0"), ("m2", "0.0")),
     "softmax_stats": (("max", MINUS_INFINITY), ("sum", "0.0")),
+    "argmax": (("max", MINUS_INFINITY), ("place", INFINITY)),
+    "argmin": (("min", INFINITY), ("place", INFINITY)),
 }
 """Reduction -> suffix and identity of each lane vector; also the layout of partial results."""
 
 
 PIVOTS = ("max", "min", "softmax_stats")
 """Reductions whose result is one of the values that they reduce."""
+FIRST = {"argmax": "_first_max", "argmin": "_first_min"}
+"""Reductions to a value and its place, by the function that joins two of them. Places are float32,
+as all lanes are: space.MAX_COUNTED."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +79,29 @@ def whole(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
         return row_max, body.define(
             "row_sum", axis.call("sum", f"tl.where(mask, {exponential}, 0.0)")
         )
+    if value.op in FIRST:
+        return _first(body, value, _placed(body, value, str(x)), axis)
     return (
         body.define(hint, axis.reduced(value.op, f"tl.where(mask, {x}, {IDENTITY[value.op]})")),
     )
+
+
+def _placed(body: Body, value: Value, x: str) -> tuple[str, str]:
+    """A block's values and their places in the row."""
+    kept = body.define("kept", f"tl.where(mask, {x}, {LANES[value.op][0][1]})")
+    return kept, body.define("places", f"tl.where(mask, cols.to(tl.float32), {INFINITY})")
+
+
+def _first(
+    body: Body, value: Value, pair: tuple[str, str], axis: ReductionAxis
+) -> tuple[str, str]:
+    """The extreme value of each row of a block, and its place."""
+    found, place = body.names.fresh(f"row_{LANES[value.op][0][0]}"), body.names.fresh("place")
+    reduced = f"tl.reduce(({pair[0]}, {pair[1]}), {axis.index}, {FIRST[value.op]})"
+    body.add(f"{found}, {place} = {reduced}")
+    if not axis.keep:
+        return found, place
+    return body.define(found, found + axis.keep), body.define(place, place + axis.keep)
 
 
 def partial(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
@@ -99,11 +124,13 @@ def _exp(stats: Value) -> str:
 def launch_options(region: Region) -> list[str]:
     """``x - max(x)`` of a computed ``x`` must round x in both places, as eager does: contracted to
     one multiply-add, the product that is subtracted from is not the one whose maximum was taken,
-    and logits of 20000 put each row of a softmax off by 5e-4 of its RMS (H200)."""
+    and logits of 20000 put each row of a softmax off by 5e-4 of its RMS (H200). Of two values that
+    nearly agree the same is the larger one only where both are rounded as eager does."""
     pivots = (value.values[0] for value in region.values if value.op in PIVOTS)
     computed = any(x.operand is None for x in pivots)
     full = any(not output.rowwise for output in region.outputs)
-    return ["enable_fp_fusion=False"] if computed and full else []
+    compared = any(v.op in FIRST and v.values[0].operand is None for v in region.values)
+    return ["enable_fp_fusion=False"] if (computed and full) or compared else []
 
 
 def declare(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:
@@ -123,6 +150,10 @@ def update(body: Body, value: Value, lanes: tuple[str, ...], step: str = "") -> 
         return _welford(body, lanes, str(x), step)
     if value.op == "softmax_stats":
         return _online(body, lanes, str(x), _exp(value))
+    if value.op in FIRST:
+        pairs = ", ".join((*lanes, *_placed(body, value, str(x))))
+        body.add(f"{lanes[0]}, {lanes[1]} = {FIRST[value.op]}({pairs})")
+        return None
     (lane,) = lanes
     kept = f"tl.where(mask, {x}, {IDENTITY[value.op]})"
     folded = {"sum": f"{lane} + {kept}", "prod": f"{lane} * {kept}"}
@@ -147,6 +178,8 @@ def finish(
         pivot = f"tl.where({row_max} == {MINUS_INFINITY}, 0.0, {row_max})"
         weight = f"{_exp(value)}({lanes[0]} - {body.define('pivot', pivot)})"
         return row_max, body.define("row_sum", axis.call("sum", f"{lanes[1]} * {weight}"))
+    if value.op in FIRST:
+        return _first(body, value, (lanes[0], lanes[1]), axis)
     return (body.define(value.hint or value.op, axis.reduced(value.op, lanes[0])),)
 
 

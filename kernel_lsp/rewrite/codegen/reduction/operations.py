@@ -132,6 +132,11 @@ def _sum(node: fx.Node, get: GetArgument) -> Value:
     return apply("to_int64", total, dtype="int64", hint="count")  # exact: space.MAX_COUNTED
 
 
+def _place(kind: str, get: GetArgument) -> Value:
+    place = part(reduce(kind, as_float(get("self"))), 1, "place")
+    return apply("to_int64", place, dtype="int64", hint="index")  # exact: space.MAX_COUNTED
+
+
 def _truth(kind: str) -> Callable[[fx.Node, GetArgument], Value]:
     """Whether the largest of 0 and 1, or the smallest, is 1. NaN counts as true, as it does in
     torch."""
@@ -321,6 +326,8 @@ BUILDERS: dict[str, Callable[[fx.Node, GetArgument], Value]] = {
     "prod": _plain("prod"),
     "mean": _mean,
     **dict.fromkeys(POOLS, _mean),
+    "argmax": lambda node, get: _place("argmax", get),
+    "argmin": lambda node, get: _place("argmin", get),
     "logsumexp": lambda node, get: logsumexp(as_float(get("self"))),
     "var": _variance,
     "std": _variance,

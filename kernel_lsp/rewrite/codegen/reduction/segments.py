@@ -33,6 +33,7 @@ def fits(region: Region) -> bool:
     reduced, last = region.reduced, len(region.dims) - 1
     if (
         source.draws(region)
+        or any(value.op in accumulate.FIRST for value in region.values)  # cols is within a segment
         or len(reduced) < 2
         or reduced[-1] != last
         or region.dims[last].size < MIN_LENGTH

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.core.nodes import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import LOW, argument_nodes, op_name
 from kernel_lsp.rewrite.codegen.core.space import (
     LOSSES,
     NORMS,
+    PLACES,
     SOFTMAX,
     RegionShape,
     shape_of,
@@ -67,6 +68,8 @@ def _neighbors(graph: Graph, group: set[fx.Node]) -> list[fx.Node]:
 
 
 def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:
+    if _moves_ties({*group, node}):
+        return False
     own = space_of(node)
     if own is not None:
         return own == space and bool(space.reduced)
@@ -81,6 +84,13 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) 
     if any(_holds_channels(user, node) for user in group):
         return False
     return _producer_fits(graph, node, group, space)
+
+
+def _moves_ties(group: set[fx.Node]) -> bool:
+    """Values that eager rounds to 16 bits before it looks for the largest: many are equal there,
+    and not in float32."""
+    dtypes = {getattr(node.meta["val"], "dtype", None) for node in group}
+    return any(op_name(node) in PLACES for node in group) and not dtypes.isdisjoint(LOW)
 
 
 def _acts(graph: Graph, node: fx.Node, group: set[fx.Node], space: RegionShape) -> bool:

@@ -45,6 +45,8 @@ FAMILIES = [
     ),
     ("fused-reduction", "((x - y) ** 2).mean()", WIDE),
     ("fused-reduction", "torch.logsumexp(x + y, -1)", WIDE),
+    ("fused-reduction", "(x.argmax(-1), y)", HALF),
+    ("fused-reduction", "(x.argmin(1), y)", "torch.randn(64, 151, 63, 63), torch.randn(1)"),
     ("fused-loss", "F.binary_cross_entropy_with_logits(x, torch.sigmoid(y))", WIDE),
     (
         "fused-loss",

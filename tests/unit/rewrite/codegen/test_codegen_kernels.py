@@ -239,6 +239,38 @@ def test_more_than_float32_counts_is_left_to_torch():
     assert matches(source, "fused-reduction")[1] == []
 
 
+ODD = "torch.tensor([[1.0, float('nan'), 3.0, float('nan')], [float('inf'), 2.0] * 2])"
+PLACES = [
+    ("x.argmax(dim=1)", "torch.randn(3, 11, 29).bfloat16()"),
+    ("x.argmin(-1, keepdim=True)", "torch.randn(7, 300).half()"),
+    ("torch.argmax(x)", "torch.randn(7, 300)"),
+    ("x.argmin(1)", "torch.randn(3, 201, 37).round()"),
+    ("x.argmax(-1)", "torch.randn(3, 20011).round()"),
+    ("torch.argmin(x * 2 - 1, 1)", "torch.randn(5, 37, 7)"),
+    ("(x.amax(1), x.argmax(1))", "torch.randn(5, 37)"),
+    ("x.float().mul(0.3).argmax(0)", "torch.randn(9, 37).half()"),
+    ("x.argmax(1)", ODD),
+    ("x.argmin(1)", f"-{ODD}"),
+    ("x.argmax(0)", "torch.full((5, 3), -float('inf'))"),
+]
+
+
+@pytest.mark.parametrize("expression, inputs", PLACES)
+def test_the_place_of_an_extreme_value_is_the_first_of_equals_and_nan(
+    interpreter, expression, inputs
+):
+    source = program(expression, inputs, arguments="x")
+    agrees(interpreter, source, "fused-reduction")
+
+
+def test_places_are_looked_for_in_what_eager_has_rounded(interpreter):
+    """1000, 1001 and 1002 are one number in bfloat16, and the first of them is the largest."""
+    inputs = "torch.randint(0, 3, (4, 300)).bfloat16()"
+    source = program("torch.argmax(x + 1000, -1)", inputs, arguments="x")
+    found = interpreter.ask(before=source, after=for_values(source, "fused-reduction"))
+    assert not found["fell_back"] and found["ours"] == found["eager"] > [0.0]
+
+
 LARGE = [
     ("fused-row-softmax", "torch.softmax(x / 3.0, dim=1) * 2", "2, 300, 7"),
     ("fused-row-softmax", "torch.softmax(x / 3.0, dim=1) * 2", "3, 201, 37"),
