@@ -3,14 +3,14 @@
 `python -m benchmarks.suite` rewrites benchmarks/tasks; files that no table names any more are
 removed. `python -m benchmarks.suite FOLDER` writes the tasks of training in half precision
 (training.py) into a folder that is new or empty; ``--seed`` draws others; ``--streaming`` writes
-those of streaming.py, ``--moves`` those of moves.py."""
+those of streaming.py, ``--moves`` those of moves.py, ``--odd`` those of odd.py."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from benchmarks.suite import chains, models, moves, operators, streaming, training
+from benchmarks.suite import chains, models, moves, odd, operators, streaming, training
 from benchmarks.suite.task import SuiteTask, source
 
 TASKS = Path(__file__).resolve().parent.parent / "tasks"
@@ -62,11 +62,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="draws the training tasks")
     parser.add_argument("--streaming", action="store_true", help="streaming work, forward alone")
     parser.add_argument("--moves", action="store_true", help="slices, rolls, pads and repeats")
+    parser.add_argument("--odd", action="store_true", help="sizes that no power of two divides")
     options = parser.parse_args()
     if options.folder is not None:
         made = streaming_files() if options.streaming else training_files(options.seed)
         if options.moves:
             made = {f"moves/{task.name}.py": source(task) for task in moves.tasks()}
+        if options.odd:
+            made = {f"odd/{task.name}.py": source(task) for task in odd.tasks()}
         return write(options.folder, made)
     wanted = files()
     for stale in set(TASKS.rglob("*.py")) - set(wanted):

@@ -142,9 +142,10 @@ def demanded_match(
     _place(graph, nodes, lowered)
     template = template_for(lowered.region, space)
     fused_s = cost.fused_seconds(graph, lowered, template.launches, template.passes)
-    if graph.gradients and not training.is_trainable(graph, nodes, lowered, space):
+    trained = _is_trained(graph, lowered)
+    if trained and not training.is_trainable(graph, nodes, lowered, space):
         raise Unsupported(NO_BACKWARD)
-    if graph.gradients:
+    if trained:
         saved = training.benefit(
             graph, nodes, lowered, space, fused_s, template.launches, MIN_SAVING
         )
@@ -161,8 +162,9 @@ def demanded_match(
         data={
             "nodes": [node.name for node in nodes],
             "space": space,
+            "trained": trained,
             "parameters": {
-                **(training.parameters(graph, nodes, lowered, space) if graph.gradients else {}),
+                **(training.parameters(graph, nodes, lowered, space) if trained else {}),
                 **template.parameters,
             },
         },
@@ -192,7 +194,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     template = template_for(lowered.region, space)
     choice = {**choice, **_complete(choice, template)}
     kernel = _generate_named(graph, nodes, space, template, choice)
-    if graph.gradients:
+    if _is_trained(graph, lowered):
         backward.require_constants(graph, lowered)
     inputs = [_insert_view(graph, lowered, node, before) for node in _inputs(graph, nodes, lowered)]
     checked = any(op_name(node) == "binary_cross_entropy" for node in nodes)
@@ -206,6 +208,12 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     )
 
 
+def _is_trained(graph: Graph, lowered: LoweredRegion) -> bool:
+    """Whether gradients are recorded and some result could hand one back: places and counts do
+    not."""
+    return graph.gradients and any(o.dtype != "int64" for o in lowered.region.outputs)
+
+
 def _complete(choice: dict[str, Any], template: Template) -> dict[str, Any]:
     """Of every parameter of the template the chosen value, or its default."""
     offered = template.parameters.items()
@@ -214,7 +222,7 @@ def _complete(choice: dict[str, Any], template: Template) -> dict[str, Any]:
 
 def _inputs(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> list[fx.Node]:
     """What the launch is called with."""
-    planned = backward.plan(graph, nodes, lowered) if graph.gradients else None
+    planned = backward.plan(graph, nodes, lowered) if _is_trained(graph, lowered) else None
     return parts.inputs(lowered, planned.parts if planned is not None else ())
 
 
@@ -235,8 +243,15 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
         Proof(
             claim="no path leaves the group and returns", holds=True, because="the graph's edges"
         ),
-        Proof(claim="no gradient is lost", holds=True, because=GRADIENTS[graph.gradients]),
+        Proof(claim="no gradient is lost", holds=True, because=_gradients(graph, match)),
     ]
+
+
+def _gradients(graph: Graph, match: Match) -> str:
+    """Where the gradients of the match's results come from."""
+    if graph.gradients and not match.data.get("trained", True):
+        return "its results are places or counts, which have none"
+    return GRADIENTS[graph.gradients]
 
 
 def _generate_named(
@@ -250,13 +265,13 @@ def _generate_named(
 
     def make(name: str) -> GeneratedSource:
         spoken = apply_program_names(graph, lower(graph, nodes, space, name, any_layout=True))
-        if graph.gradients:
+        if _is_trained(graph, spoken):
             region = backward.forward_region(graph, nodes, spoken)
             kernel = emit(region, template, choice, summary)
             return training.with_backward(graph, nodes, spoken, space, kernel, choice)
         kernel = emit(spoken.region, template, choice, summary)
         if not source.draws(spoken.region):
-            return kernel
+            return replace(kernel, supports_autograd=graph.gradients)
         eager = backward.reference_source(nodes, spoken, f"{name}_eager")
         return draws.with_draws(nodes, spoken, kernel, eager)
 

@@ -92,9 +92,7 @@ def _placed(body: Body, value: Value, x: str) -> tuple[str, str]:
     return kept, body.define("places", f"tl.where(mask, cols.to(tl.float32), {INFINITY})")
 
 
-def _first(
-    body: Body, value: Value, pair: tuple[str, str], axis: ReductionAxis
-) -> tuple[str, str]:
+def _first(body: Body, value: Value, pair: tuple[str, str], axis: ReductionAxis) -> tuple[str, str]:
     """The extreme value of each row of a block, and its place."""
     found, place = body.names.fresh(f"row_{LANES[value.op][0][0]}"), body.names.fresh("place")
     reduced = f"tl.reduce(({pair[0]}, {pair[1]}), {axis.index}, {FIRST[value.op]})"

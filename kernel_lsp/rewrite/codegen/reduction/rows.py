@@ -30,7 +30,6 @@ from kernel_lsp.rewrite.codegen.pointwise import dropping
 from kernel_lsp.rewrite.codegen.reduction import accumulate
 from kernel_lsp.rewrite.generated import GeneratedSource
 
-
 MAX_PADDED = 2.0
 """Lanes for each row, up to which the last tile of rows may be left partly empty."""
 
@@ -198,9 +197,7 @@ TAKEN = ("start_row", "n_rows", "n_cols", "outer", "inner", "n_blocks")
 
 def body_of(layout: RowLayout) -> Body:
     """An empty body whose values are loaded and reduced by the layout."""
-    names = UniqueNames(
-        [*(dim.name for dim in layout.region.dims), *TAKEN]
-    )
+    names = UniqueNames([*(dim.name for dim in layout.region.dims), *TAKEN])
     return Body(names, layout.load, lambda body, value: accumulate.whole(body, value, layout.axis))
 
 

@@ -96,6 +96,18 @@ def test_a_long_row_is_walked_once_where_no_result_waits_for_its_sum(trainer) ->
     assert after.count("for start in range(0, n_cols") == 1
 
 
+def test_a_place_has_no_gradient_and_needs_no_backward() -> None:
+    source = program("(x.argmax(1), x * y)", PAIR)
+    opened = session(source, "fused-reduction")
+    after = rewritten(source, "fused-reduction")
+    assert "_kernel[" in after and "autograd.Function" not in after
+    assert "is_grad_enabled" not in after  # the other result keeps its history
+    skill = opened.rewrites["fused-reduction"]
+    (match,) = skill.match(opened.graph)
+    proofs = skill.preconditions(opened.graph, match)
+    assert "which have none" in " ".join(proof.because for proof in proofs)
+
+
 def test_gradients_that_only_pass_through_need_no_kernel(trainer) -> None:
     init = "self.b = nn.Parameter(torch.randn(13))"
     for last in ("1", "self.b"):  # a sum over rows that begin anywhere is torch's
