@@ -6,16 +6,17 @@
 A step samples a group of replies to each of some tasks, judges them and makes some updates with
 PPO's clipping and a pull to the weights of the beginning. Both have the same Llama of random
 weights, whose replies end by chance after as many tokens as its vocabulary has on average, the same
-questions in the same order, temperature, rewards (0 or 1 by a checksum, in no time), rate, and updates
-per step. They take turns, one process, one thread on a CPU, the first step of each is left out. TRL
-generates by transformers, with continuous batching where ``--paged`` says so; ours by
-`trainer.writer.decoding`. Not covered: several GPUs, what a real judge takes, which is the same for
-both, vLLM."""
+questions in the same order, temperature, rewards (0 or 1 by a checksum, in no time), rate, and
+updates per step. They take turns in one process, with one thread on a CPU; a step is timed from one
+judging to the next, so that what is made at first is left out. TRL generates by transformers, with
+continuous batching where ``--paged`` says so; ours by `trainer.writer.decoding`. Not covered:
+several GPUs, what a real judge takes, which is the same for both, vLLM."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import random
 import statistics
 import tempfile
@@ -46,19 +47,31 @@ SEED = 5
 
 
 @dataclass(kw_only=True)
-class StepTimes:
-    seconds: list[float] = field(default_factory=list)
+class StepClock:
+    """A step lasts from one judgement to the next: an update, then replies with the new weights."""
+
+    judged: list[tuple[float, float]] = field(default_factory=list)
+    """When replies were judged: wall and processor time."""
     tokens: list[int] = field(default_factory=list)
-    """Of replies."""
+    """Of the replies that were judged then."""
+
+    def tick(self) -> None:
+        """Replies are about to be judged."""
+        self.judged.append((time.perf_counter(), time.process_time()))
 
     def figures(self) -> dict[str, float]:
-        """Medians over steps but the first, whose buffers and kernels are made then."""
-        seconds, tokens = self.seconds[1:], self.tokens[1:]
-        speeds = [count / took for count, took in zip(tokens, seconds, strict=True)]
+        """Medians over steps. Processor time is what a busy machine leaves alone."""
+        wall, processor = (
+            [after - before for before, after in itertools.pairwise(stamps)]
+            for stamps in zip(*self.judged, strict=True)
+        )
+        tokens = self.tokens[1:]
         return {
-            "seconds": statistics.median(seconds),
+            "seconds": statistics.median(wall),
+            "cpu_seconds": statistics.median(processor),
             "tokens": statistics.median(tokens),
-            "tokens_per_s": statistics.median(speeds),
+            "tokens_per_s": sum(tokens) / sum(wall),
+            "tokens_per_cpu_s": sum(tokens) / sum(processor),
         }
 
 
@@ -72,9 +85,11 @@ class InstantJudge:
 
     def __init__(self) -> None:
         self.known: dict[str, WriterVerdict] = {}
+        self.clock = StepClock()
 
     async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
         """Into `known`."""
+        self.clock.tick()
         for case in cases:
             status = EvalStatus.PASSED if reward(case.reply) else EvalStatus.WRONG_RESULT
             self.known[case.key] = WriterVerdict(status=status.value, compiled=True)
@@ -115,48 +130,32 @@ def plan_of(options: argparse.Namespace) -> ReinforcementPlan:
     )  # fmt: skip
 
 
-def ours(folder: Path, options: argparse.Namespace) -> StepTimes:
-    result = asyncio.run(reinforcing.run(folder, plan_of(options), options.device, InstantJudge()))
-    curve = result["curve"]
-    updates = [entry["updates"] for entry in curve]
+def ours(folder: Path, options: argparse.Namespace) -> StepClock:
+    judge = InstantJudge()
+    result = asyncio.run(reinforcing.run(folder, plan_of(options), options.device, judge))
+    updates = [entry["updates"] for entry in result["curve"]]
     if updates != [options.epochs] * options.steps:
         raise SystemExit(f"updates of ours were left out: {updates}")
-    return StepTimes(
-        seconds=[entry["seconds"] for entry in curve], tokens=[entry["tokens"] for entry in curve]
-    )
+    judge.clock.tokens = [entry["tokens"] for entry in result["curve"]]
+    return judge.clock
 
 
-def theirs(folder: Path, rows: Sequence[WriterRow], options: argparse.Namespace) -> StepTimes:
+def theirs(folder: Path, rows: Sequence[WriterRow], options: argparse.Namespace) -> StepClock:
     """GRPOTrainer's own loop over the same tasks."""
     import datasets
     import trl
-    from transformers import TrainerCallback
 
     chosen = [
         row
         for step in range(options.steps)
         for row in random.Random(f"{SEED}/{step}").sample(list(rows), options.tasks)
     ]
-    found = StepTimes()
-    counted: list[int] = []
+    clock = StepClock()
 
     def judged(completions: Any, completion_ids: Any, **_: Any) -> list[float]:
-        counted.append(sum(map(len, completion_ids)))
+        clock.tick()
+        clock.tokens.append(sum(map(len, completion_ids)))
         return [reward(text) for text in completions]
-
-    class StepClock(TrainerCallback):
-        begun = 0.0
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            settle(options.device)
-            self.begun = time.perf_counter()
-
-        def on_step_end(self, arguments: Any, state: Any, control: Any, **__: Any) -> None:
-            settle(options.device)
-            took = time.perf_counter() - self.begun
-            if (state.global_step - 1) % options.epochs == 0:
-                found.seconds.append(0.0)
-            found.seconds[-1] += took
 
     model, tokenizer = reinforcing.load_model(folder / MODEL, options.device)
     size = options.tasks * options.group
@@ -179,15 +178,8 @@ def theirs(folder: Path, rows: Sequence[WriterRow], options: argparse.Namespace)
             args=arguments,
             train_dataset=datasets.Dataset.from_list([{"prompt": row.question} for row in chosen]),
             processing_class=tokenizer,
-            callbacks=[StepClock()],
         ).train()
-    found.tokens = counted[: options.steps]
-    return found
-
-
-def settle(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    return clock
 
 
 def main() -> None:
@@ -204,7 +196,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=1000)
     parser.add_argument("--places", type=int, default=64, help="replies at once on a CPU")
     parser.add_argument("--batch-tokens", type=int, default=32_768)
-    parser.add_argument("--steps", type=int, default=4, help="the first one is not counted")
+    parser.add_argument("--steps", type=int, default=4, help="one more than are timed")
     parser.add_argument("--turns", type=int, default=1, help="of ours and TRL, by turns")
     parser.add_argument("--paged", action="store_true", help="TRL: transformers' paged generation")
     parser.add_argument("--out", type=Path)
@@ -221,17 +213,18 @@ def main() -> None:
             print("ours", found["ours"][-1], flush=True)
             found["trl"].append(theirs(folder, rows, options).figures())
             print("TRL ", found["trl"][-1], flush=True)
-    pairs = list(zip(found["ours"], found["trl"], strict=True))
     record: dict[str, Any] = {
         **circumstances(options.device),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "options": {name: str(value) for name, value in vars(options).items()},
         **found,
-        "ratio_of_tokens_per_s": [a["tokens_per_s"] / b["tokens_per_s"] for a, b in pairs],
-        "ratio_of_seconds": [b["seconds"] / a["seconds"] for a, b in pairs],
+        "ratios": {
+            name: [a[name] / b[name] for a, b in zip(found["ours"], found["trl"], strict=True)]
+            for name in ("tokens_per_s", "tokens_per_cpu_s")
+        },
     }
-    print({name: record[name] for name in ("ratio_of_tokens_per_s", "ratio_of_seconds")})
+    print(record["ratios"])
     write_record(options.out, record)
 
 

@@ -4,10 +4,10 @@ Arms: the writer as it was supervised and (``rl-``) as it was reinforced, each w
 its question, without, and asked again with the failure of its first sample; the engine, the nearest
 rewrite of the training part with the inputs of the task at hand, and the program as it is (never
 counted as right, because nothing of it differs). *Right* is the gate's verdict on values, and a
-program that differs from the original in its syntax tree. Of k samples the chance that one is right
-is counted without bias, 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, arXiv 2107.03374, equation 1).
-Two arms are compared task by task. Not covered: the share of kernel time that a rewrite's own
-kernels have."""
+program that differs from the original in its syntax tree; *own* is right with a kernel of its own.
+Of k samples the chance that one is right is counted without bias, 1 - C(n - c, k) / C(n, k) (Chen
+et al. 2021, arXiv 2107.03374, equation 1). Two arms are compared task by task. Not covered: the
+share of kernel time that a rewrite's own kernels have."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ from trainer.writer.rows import WriterRow
 from trainer.writer.sampling import SamplingPlan, replies
 from trainer.writer.split import WriterPart
 from trainer.writer.training import MODEL
+from trainer.writer.turns import has_kernel
 
 RESULT, REPLIES = "evaluate.json", "replies.json"
 MAX_BYTES = 2**30
@@ -381,6 +382,7 @@ def _summary(rows: Sequence[WriterRow], arm: Arm, known: dict[str, WriterVerdict
         "unchanged": share(lambda verdict: verdict.status == UNCHANGED),
         **{f"parsed_of_{k}": _of_k([_parsed(v) for v in judged], k) for k in BEST_OF},
         **{f"right_of_{k}": _of_k([_right(v) for v in judged], k) for k in BEST_OF},
+        **{f"own_of_{k}": _of_k([_own(row, arm, known) for row in rows], k) for k in BEST_OF},
     }
 
 
@@ -392,10 +394,22 @@ def _right(verdicts: Sequence[WriterVerdict]) -> list[bool]:
     return [verdict.right for verdict in verdicts]
 
 
+def _own(row: WriterRow, arm: Arm, known: dict[str, WriterVerdict]) -> list[bool]:
+    """Right, and with a kernel of its own: not another order of library calls."""
+    found = _judged_replies(row, arm, known)
+    return [verdict.right and has_kernel(text) for text, verdict in found]
+
+
 def _verdicts(row: WriterRow, arm: Arm, known: dict[str, WriterVerdict]) -> list[WriterVerdict]:
-    """Of those replies to a task that were judged."""
-    keys = (WrittenCase(row, text).key for text in arm[row.name])
-    return [known[key] for key in keys if key in known and not known[key].unknown]
+    return [verdict for _, verdict in _judged_replies(row, arm, known)]
+
+
+def _judged_replies(
+    row: WriterRow, arm: Arm, known: dict[str, WriterVerdict]
+) -> list[tuple[str, WriterVerdict]]:
+    """Those replies to a task that were judged."""
+    pairs = ((text, known.get(WrittenCase(row, text).key)) for text in arm[row.name])
+    return [(text, verdict) for text, verdict in pairs if verdict and not verdict.unknown]
 
 
 def _of_k(samples: Sequence[Sequence[bool]], k: int) -> Json | None:

@@ -110,7 +110,7 @@ def shares(turns: Sequence[WriterTurn], reward: str) -> Json:
         "reward": _mean([one for one in worth if one is not None]),
         "parsed": _mean([turn.verdict.parsed for turn in first if turn.verdict]),
         "ran": _mean([_ran(turn) for turn in first]),
-        "own_kernel": _mean([own_kernel(turn) for turn in first if _right(turn)]),
+        "own_kernel": _mean([has_kernel(turn.text) for turn in first if _right(turn)]),
     }
     return found | _right_after(turns, {(turn.task, turn.member) for turn in first})
 
@@ -124,9 +124,9 @@ def _right_after(turns: Sequence[WriterTurn], judged: Collection[tuple[str, int]
     return found
 
 
-def own_kernel(turn: WriterTurn) -> bool:
-    """Whether the reply has a kernel of its own: the rest are other orders of library calls."""
-    return "@triton.jit" in turn.text
+def has_kernel(reply: str) -> bool:
+    """Whether a reply has a kernel of its own: the rest are other orders of library calls."""
+    return "@triton.jit" in reply
 
 
 def _judged(turn: WriterTurn) -> bool:

@@ -145,6 +145,22 @@ def test_two_arms_are_compared_task_by_task() -> None:
     assert evaluating._difference(rows, more, less, known, 4) is None
 
 
+def test_right_without_a_kernel_is_not_ones_own() -> None:
+    rows = [make_task(2), make_task(3), make_task(4)]
+    kernel, plain = "@triton.jit\ndef k1(): ...", "def forward(self): ..."
+    arm = {"t2": [kernel, plain], "t3": [kernel, plain], "t4": [plain]}
+    verdicts = {("t2", kernel): RIGHT, ("t2", plain): RIGHT, ("t3", kernel): WRONG}
+    verdicts |= {("t3", plain): RIGHT, ("t4", plain): NOT_JUDGED}
+    known = {
+        WrittenCase(row, text).key: verdicts[row.name, text]
+        for row in rows
+        for text in arm[row.name]
+    }
+    found = evaluating._summary(rows, arm, known)
+    assert (found["tasks"], found["replies"]) == (2, 4)
+    assert found["right_of_1"]["mean"] == 0.75 and found["own_of_1"]["mean"] == 0.25
+
+
 # --- verdicts on disk -----------------------------------------------------------------------------
 
 
