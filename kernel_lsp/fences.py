@@ -3,10 +3,12 @@ where many begin and none ends. Standard library only."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 
 MARKS = ("```", "~~~")
+_MARK = re.compile(r"[ \t]*+(?P<run>`{3,}+|~{3,}+)(?P<rest>.*)")
 
 
 def blocks(text: str) -> Iterator[tuple[int, int]]:
@@ -28,6 +30,30 @@ def blocks(text: str) -> Iterator[tuple[int, int]]:
         if after < len(later):
             begin = later[after] + 1
             yield starts[number], starts[later[after]] + len(lines[later[after]])
+
+
+def certain_blocks(text: str) -> Iterator[tuple[int, int]]:
+    """(start, end) of each block that every reader of Markdown takes for one, whatever stands
+    around it. None follows a mark that is indented or a block without an end: what a reader makes
+    of those depends on lists and quotes before them."""
+    at, begun, mark = 0, -1, ""
+    for line in text.split("\n"):
+        found = _MARK.match(line)
+        if found and begun < 0:
+            if found.start("run") or (line[0] == "`" and "`" in found["rest"]):
+                return
+            begun, mark = at, found["run"]
+        elif found and found["run"].startswith(mark) and not found["rest"].strip():
+            yield begun, at + len(line)
+            begun = -1
+        at += len(line) + 1
+
+
+def fenced(text: str, language: str) -> str:
+    """A block that holds the text, which cannot end it."""
+    longest = max(map(len, re.findall("`{3,}", text)), default=2)
+    mark = "`" * (longest + 1)
+    return f"{mark}{language}\n{text}{'' if text.endswith(chr(10)) else chr(10)}{mark}"
 
 
 def without(text: str) -> str:

@@ -26,7 +26,10 @@ _CONTROL = re.compile(
 )
 _ODD = re.compile(r"\r|" + _CONTROL.pattern)
 _CODE = re.compile(r"(`[^`\n]*`)")
-_ACTIVE = re.compile(r"(?<=\])(?=[(:\[])|(?=<[A-Za-z/!?])")
+_ODD_BACKTICK = re.compile(r"``|\\`")
+_LINK = re.compile(r"(?<=\])(?=[(:\[])")
+_HTML = re.compile(r"<(?=[A-Za-z/!?])")
+"""An entity takes its place: a backslash before it would be undone by one that is there."""
 EXACT = frozenset(
     [
         "newText",
@@ -60,11 +63,12 @@ def on_one_line(text: str) -> str:
 
 def inert(markdown: str) -> str:
     """Markdown in which only code blocks, tables and emphasis still mean something."""
+    text = plain(markdown)  # first: what it takes out may stand between what belongs together
     parts, at = list[str](), 0
-    for start, end in fences.blocks(markdown):
-        parts += _prose(markdown[at:start]), markdown[start:end]
+    for start, end in fences.certain_blocks(text):
+        parts += _prose(text[at:start]), text[start:end]
         at = end
-    return plain("".join((*parts, _prose(markdown[at:]))))
+    return "".join((*parts, _prose(text[at:])))
 
 
 def make_plain(message: Any) -> Any:
@@ -79,6 +83,15 @@ def make_plain(message: Any) -> Any:
 
 
 def _prose(text: str) -> str:
-    pieces = _CODE.split(text)
-    pieces[::2] = [_ACTIVE.sub("\\\\", piece) for piece in pieces[::2]]
+    pieces = _CODE.split(text) if _is_code_certain(text) else [text]
+    pieces[::2] = [_HTML.sub("&lt;", _LINK.sub("\\\\", piece)) for piece in pieces[::2]]
     return "".join(pieces)
+
+
+def _is_code_certain(text: str) -> bool:
+    """Whether all backticks are single ones, in pairs within a line and a cell of a table: what
+    stands between others depends on the text around it."""
+    if _ODD_BACKTICK.search(text):
+        return False
+    pieces = (line.split("`") for line in text.split("\n"))
+    return all(len(one) % 2 and not any("|" in code for code in one[1::2]) for one in pieces)

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterable
 from datetime import datetime
 
+from kernel_lsp import fences
 from kernel_lsp.plain import inert
 from kernel_lsp.positions import split_lines
 from kernel_lsp.records import (
@@ -254,7 +255,7 @@ def _report(proposal: Proposal, diff: str) -> str:
         "Times": [_timing_table(evaluation.timings)] if evaluation.timings else [],
         "Where the time goes": [*map(_profile_table, evaluation.profiles)],
         **_lists(proposal),
-        "Diff": [f"```diff\n{diff}```" if diff else MISFIT],
+        "Diff": [fences.fenced(diff, "diff") if diff else MISFIT],
     }
     if proposal.evidence:
         command = f"kernel-lsp verify --evidence {shlex.quote(proposal.evidence)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernel_lsp import fences
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.records import Interval, Lineage, LineageSkill, LineageStep, Requirements
 
@@ -150,7 +151,7 @@ def _cell(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    return f"```python\n{text.rstrip()}\n```"
+    return fences.fenced(text.rstrip(), "python")
 
 
 def table_rows(lineages: Sequence[Lineage]) -> list[tuple[str, ...]]:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types
+from markdown_it import MarkdownIt
 from rich.console import Console
 from typer.testing import CliRunner
 
+from kernel_lsp import fences
 from kernel_lsp.commands import console
 from kernel_lsp.commands.app import app
 from kernel_lsp.errors import KernelLspError
@@ -73,8 +75,74 @@ def test_a_megabyte_takes_no_time() -> None:
 )
 def test_markdown_of_others_opens_and_loads_nothing(text: str) -> None:
     shown_text = inert(text)
-    assert not re.search(r"\][(\[:]|(?<!\\)<[A-Za-z/!]", shown_text)
-    assert shown_text.replace("\\", "") == text
+    assert not re.search(r"\][(\[:]|<[A-Za-z/!]", shown_text)
+    assert shown_text.replace("\\", "").replace("&lt;", "<") == text
+    assert not active(shown_text)
+
+
+LINK = "![i](https://evil.example/x.png)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"\\`{LINK}\\`",  # backticks that begin no code
+        f"x ``` {LINK} `",
+        f"a ` b\n`{LINK}`",
+        f"| a | b |\n|---|---|\n| ` {LINK} | ` |",
+        "![i]\u200b(https://evil.example/x.png)",  # what is taken out stood between
+        "\\<img src=https://evil.example/x.png>",
+        "\\\\<img src=https://evil.example/x.png>",
+        f"```\nx\r```\r{LINK}\n```",
+        f"```\nx\n````\n{LINK}\n```",  # marks of other lengths and places
+        f"```\nx\n ```\n{LINK}\n```",
+        f"  ```\n```\n{LINK}\n```",
+        f"```x`y\n{LINK}\n```",
+        f"1. a\n\n   ```\n```\nx\n```\n{LINK}\n```\n",
+    ],
+)
+def test_what_only_looks_like_code_is_inert(text: str) -> None:
+    assert not active(inert(text))
+
+
+PIECES = (
+    "`",
+    "``",
+    "```",
+    "````",
+    "~~~",
+    "\n",
+    "\n\n",
+    "\\",
+    "|",
+    " ",
+    "    ",
+    "> ",
+    "- ",
+    "1. ",
+    "x",
+)
+PIECES += (LINK, "[a](http://e)", "[a]", "(http://e)", "<img src=x>", "<http://e>", "\u200b", "\r")
+PIECES += ("|---|", "# ", "\t", "[a]: http://e")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=24).map("".join))
+def test_nothing_of_others_is_active(text: str) -> None:
+    assert not active(inert(text))
+
+
+def active(markdown: str) -> set[str]:
+    """What of it a reader would open or load."""
+    found = set[str]()
+    for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+        found |= {one.type for one in (token, *(token.children or ()))}
+    return found & {"image", "link_open", "html_block", "html_inline"}
+
+
+def test_a_text_cannot_end_its_block() -> None:
+    text = f" ```\n{LINK}\n+````\n"
+    assert not active(fences.fenced(text, "diff"))
+    assert inert(fences.fenced(text, "diff")) == fences.fenced(text, "diff")
 
 
 def test_markdown_of_ours_stays_as_it_is() -> None:
