@@ -6,6 +6,7 @@ encoding with the same line endings; a write replaces the file in one step.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
@@ -26,6 +27,8 @@ _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
 PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 """Folders of files that belong to a package manager, wherever an environment lies."""
 _SCRIPT_FOLDERS = frozenset({"bin", "Scripts"})
+_OF_HOST_NAMES = frozenset({"punycode", "idna"})
+"""Encodings that no program is written in: they take quadratic time, a minute for 800 kB."""
 MAX_NAME_BYTES = 255
 """Of a file's name, on the file systems that we know."""
 
@@ -45,6 +48,8 @@ def read_source(path: Path, *, within: Path | None = None) -> SourceFile:
     """
     raw = foreign.read_bytes(path, most=MAX_SOURCE_BYTES, within=within)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+    if codecs.lookup(encoding).name in _OF_HOST_NAMES:
+        raise SyntaxError(f"{encoding} is an encoding of host names")
     return SourceFile(text=raw.decode(encoding), encoding=encoding)
 
 

@@ -6,6 +6,7 @@ Lines and columns count from 1 and in Unicode characters. Order is that of the i
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -209,4 +210,4 @@ def _sarif_notification(path: str | Path, problem: ParseProblem) -> Json:
 def sarif_uri(path: str | Path) -> str:
     """The path as SARIF's ``uri``: absolute ones as file URLs, others percent-encoded."""
     path = Path(path)
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    return path.as_uri() if path.is_absolute() else quote(os.fsencode(path.as_posix()))

@@ -71,3 +71,12 @@ def test_the_new_content_is_exactly_what_was_given(
     path = tmp_path_factory.mktemp("f") / "x"
     files.replace_file(path, content)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "idna", "IDNA"])
+def test_encodings_of_host_names_are_refused(tmp_path: Path, encoding: str) -> None:
+    """They take quadratic time: 800 kB of a repository's took a minute."""
+    path = tmp_path / "a.py"
+    path.write_bytes(f"# coding: {encoding}\n".encode() + b"a" * 400_000 + b"-" + b"9" * 400_000)
+    with pytest.raises(SyntaxError, match="host names"):
+        files.read_source(path)

@@ -80,6 +80,8 @@ def test_hooks_name_commands_that_exist() -> None:
         program, command = hook["entry"].split()
         assert (program, hook["id"]) == ("kernel-lsp", f"kernel-lsp-{command}")
         assert command in COMMANDS and hook["language"] in ("python", "system")
+        # a program of a repository may be called `--exit-zero`
+        assert not hook.get("pass_filenames", True) or hook["args"][-1] == "--"
 
 
 def test_the_development_container_is_json() -> None:
@@ -93,6 +95,16 @@ def test_every_step_of_the_action_names_its_shell() -> None:
     )
     named = re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text())
     assert set(named) == set(ACTION["inputs"])
+
+
+def test_the_action_installs_by_no_pip_of_the_repository(tmp_path: Path) -> None:
+    (step,) = (step for step in ACTION["runs"]["steps"] if step.get("name") == "install")
+    (tmp_path / "pip.py").write_text("print('the repository runs')")
+    done = subprocess.run(
+        ["bash", "-c", step["run"].replace("install", "--version")], cwd=tmp_path,
+        env={**os.environ, "WANTED": "x"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "the repository runs" not in done.stdout
 
 
 def run_action(tmp_path: Path, **inputs: str) -> tuple[int, list[str]]:

@@ -2,12 +2,18 @@
 requires."""
 
 import json
+import os
 from pathlib import Path
 
 import jsonschema
 
 from kernel_lsp.analysis import analyze
-from kernel_lsp.presenter.reports import findings_json, findings_sarif, findings_text
+from kernel_lsp.presenter.reports import (
+    findings_json,
+    findings_sarif,
+    findings_text,
+    sarif_uri,
+)
 from kernel_lsp.records import Analysis, ParseProblem, Snapshot
 
 TEXT = "import torch\nµ = '🚀'\ndef f(a: torch.Tensor):\n    s = '🚀'; return torch.diag(a) @ a\n"
@@ -155,3 +161,7 @@ def test_the_page_that_a_rule_points_to_exists() -> None:
     (rule,) = json.loads(findings_sarif(RESULTS))["runs"][0]["tool"]["driver"]["rules"]
     page = rule["helpUri"].split("/blob/main/")[1]
     assert (Path(__file__).parents[3] / page).is_file()
+
+
+def test_a_name_that_is_no_utf_8_has_a_uri() -> None:
+    assert sarif_uri(Path(os.fsdecode(b"a\xff.py"))) == "a%FF.py"
