@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kernel_lsp import foreign
 from kernel_lsp.errors import KernelLspError
@@ -62,9 +62,9 @@ class Repository:
         if found is None:
             raise BranchError("git is not installed", "install it")
         self._git, self.workspace = str(Path(found).absolute()), workspace.resolve()
-        self.root = self.workspace
+        around = (self.workspace, *self.workspace.parents)
+        self.root = next((one for one in around if (one / ".git").exists()), self.workspace)
         try:
-            self.root = Path(self.ask("rev-parse", "--show-toplevel")).resolve()
             self.base = self.ask("rev-parse", "--verify", "HEAD^{commit}")
         except BranchError as error:
             remedy = "name a folder of a git repository that has a commit"
@@ -77,6 +77,7 @@ class Repository:
         ``index`` stands for the repository's own index."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
         environment |= {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+        environment["GIT_WORK_TREE"] = str(self.root)  # whatever its core.worktree says
         # Git before 2.44 fetches what a partial clone lacks all the same, by a program that the
         # repository may name (ext::…): no protocol is allowed, whatever its configuration says.
         environment["GIT_ALLOW_PROTOCOL"] = "none"
@@ -104,6 +105,16 @@ class Repository:
             said = done.stderr.decode(errors="replace").strip().splitlines() or ["no answer"]
             raise BranchError(f"git {arguments[0]}: {said[-1]}")
         return done.stdout.decode(errors="surrogateescape").strip()
+
+    def refuse_links(self, reference: str) -> None:
+        """Raises BranchError where a link may lead what git writes for the reference elsewhere: it
+        appends to a log, with a name that the repository says, through whatever link is there."""
+        top = self.root / self.ask("rev-parse", "--git-common-dir")
+        for kind in (reference, f"logs/{reference}"):
+            parts = PurePosixPath(kind).parts
+            for number in range(len(parts)):
+                if (top / Path(*parts[: number + 1])).is_symlink():
+                    raise BranchError(f".git/{kind} is a link", "remove it, or clone again")
 
     def path(self, file: Path) -> str:
         """The path of a file of the workspace, from the repository's root."""
@@ -154,6 +165,7 @@ def make_branch(
     except BranchError as error:
         remedy = "tell git who you are: git config user.name NAME, git config user.email ADDRESS"
         raise BranchError(error.cause, remedy) from None
+    repository.refuse_links(f"refs/heads/{name}")
     repository.ask("update-ref", f"refs/heads/{name}", commit, "0" * len(commit))
     return RewriteBranch(name=name, commit=commit, base=repository.base, files=tuple(files))
 

@@ -154,3 +154,34 @@ def test_without_news_or_repository_it_says_so(root: Path, tmp_path: Path) -> No
     bare = tmp_path / "elsewhere"
     bare.mkdir()
     assert make(bare)[0] == 2
+
+
+@pytest.mark.parametrize("place", ["logs/refs/heads/kernel-lsp", "refs/heads/kernel-lsp"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_links_of_the_repositorys_lead_nothing_out_of_it(
+    root: Path, place: str, whole: bool
+) -> None:
+    """Git appends to a log through a link, and the name of who commits is the repository's: in a
+    `.bashrc` that is a command."""
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "rewrites").write_text("mine\n")
+    link = root / ".git" / place
+    if whole:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(outside)
+    else:
+        link.mkdir(parents=True)
+        (link / "rewrites").symlink_to(outside / "rewrites")
+    code, said = make(root)
+    assert (outside / "rewrites").read_text() == "mine\n"
+    assert [path.name for path in outside.iterdir()] == ["rewrites"]
+    assert code == 2 and "link" in said
+
+
+@pytest.mark.parametrize("tree", ["..", "../.."])
+def test_a_repository_is_the_folder_that_has_its_git(root: Path, tree: str) -> None:
+    git(root, "config", "core.worktree", tree)
+    code, said = make(root, "--json")
+    assert code == 0, said
+    assert "model.py" in json.loads(said)["branch"]["files"]
