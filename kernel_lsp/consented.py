@@ -62,9 +62,9 @@ def same(then: Any, now: dict[str, Any]) -> bool:
 
 def covers(subject: dict[str, Any], folder: Path | str, path: Path | str | None) -> bool:
     """Whether a file belongs to what was asked about."""
-    entries = subject.get("entries")
-    if path is None or not isinstance(entries, dict):
+    if path is None or "entries" not in subject:
         return True
+    entries = subject["entries"] or {}
     with contextlib.suppress(ValueError):
         parts = (Path(folder) / path).relative_to(Path(folder)).parts
         return not parts or (
@@ -75,12 +75,17 @@ def covers(subject: dict[str, Any], folder: Path | str, path: Path | str | None)
 
 def words(folder: Path | str) -> str:
     """What an answer covers, for whoever is asked."""
-    if "entries" in about(folder):
+    subject = about(folder)
+    if "entries" not in subject:
         return (
-            "what lies in this folder now, not what comes to lie there later: it is no project of "
-            "its own"
+            "this folder as long as it is the same one; you are asked again when another lies there"
         )
-    return "this folder as long as it is the same one; you are asked again when another lies there"
+    if subject["entries"] is None:
+        return "nothing: too much lies in this folder, which is no project; open one of its folders"
+    return (
+        "what lies in this folder now, not what comes to lie there later: it is no project of its "
+        "own"
+    )
 
 
 def birth_time(path: Path) -> int | None:
@@ -97,7 +102,7 @@ def birth_time(path: Path) -> int | None:
 
 
 def _entries(root: Path) -> dict[str, Any] | None:
-    """None where there are too many to tell them apart."""
+    """None where there are too many to tell them apart: none of them is covered."""
     with contextlib.suppress(OSError):
         names = sorted(path.name for path in root.iterdir())
         return {name: _mark(root / name) for name in names} if len(names) <= MAX_ENTRIES else None

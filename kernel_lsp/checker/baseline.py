@@ -7,6 +7,7 @@ difference."""
 
 from __future__ import annotations
 
+import errno
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -57,6 +58,8 @@ def load(file: Path) -> Baseline:
 def write(file: Path, results: Iterable[tuple[Path, Analysis]]) -> int:
     """Makes all these findings known from now on, and returns how many. Raises OSError."""
     folder = file.absolute().parent
+    if not file.resolve().is_relative_to(folder.resolve()):  # to whatever a repository points at
+        raise OSError(errno.ELOOP, "a link leads out of its folder", str(file))
     counts = Counter(
         key_of(folder, path, finding) for path, analysis in results for finding in analysis.findings
     )

@@ -5,7 +5,7 @@ A file that is named is checked whatever leaves it out, unless ``force_exclude``
 (for tools that name every changed file). Settings are those of a file's project: the nearest
 folder upward whose pyproject.toml has a ``[tool.kernel-lsp]``, else the nearest that looks like a
 project, else what was named. Follows no links to folders. Not covered: a user's own list of
-ignored files, which would make results differ between machines."""
+ignored files, which would make results differ between machines; what lies very deep."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from kernel_lsp.patterns import Patterns
 
 SUFFIXES = (".py", ".pyi")
 MAX_IGNORE_BYTES = 256 * 1024
+MAX_DEPTH = 128
+"""Of folders below one that is named; 2,000 of them, each in the one before, took minutes."""
 _MARKS = ("pyproject.toml", ".git", ".kernel-lsp")
 _Ignores = tuple[tuple[int, Patterns], ...]
 """Of the .gitignore files around a folder, the outermost first: (length of where they stand,
@@ -155,8 +157,11 @@ def _walk(path: Path) -> Iterator[tuple[Path, list[str], list[Path], list[Path]]
     last comes first."""
     # os.walk calls itself before Python 3.12: thousands of nested folders ended it.
     waiting = [path]
+    deepest = len(path.parts) + MAX_DEPTH
     while waiting:
         folder = waiting.pop()
+        if len(folder.parts) > deepest:
+            continue
         _, folders, names = next(os.walk(folder), ("", [], []))
         inside = [folder / name for name in sorted(folders, reverse=True)]
         kept = [one for one in inside if not (files.is_skipped(one) or one.is_symlink())]

@@ -107,8 +107,7 @@ def serve(
     if tcp is not None:
         family = socket.AF_INET6 if ":" in tcp[0] else socket.AF_INET
         with socket.create_server(tcp, family=family) as listening:
-            client, _ = listening.accept()
-        given = taken = client.detach()
+            given = taken = accept_client(listening).detach()
     else:
         # From here on a stray print() is a log line and never a broken message.
         given, taken = (0, os.dup(1))
@@ -117,6 +116,16 @@ def serve(
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_converse(given, taken))
     _end(1)
+
+
+def accept_client(listening: socket.socket) -> socket.socket:
+    """The first that begins as a client does. A page in a browser reaches the port as well, and its
+    request of HTTP has a Content-Length and whatever body."""
+    while True:
+        client, _ = listening.accept()
+        if client.recv(1, socket.MSG_PEEK) in (b"C", b"c"):
+            return client
+        client.close()
 
 
 async def _converse(given: int, taken: int) -> None:

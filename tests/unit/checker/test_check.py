@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from kernel_lsp.checker import known
+from kernel_lsp.checker import discovery, known
 from kernel_lsp.commands.app import app
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -246,6 +246,23 @@ def test_a_baseline_holds_back_what_was_there(project: Path) -> None:
         "f",
         1,
     )
+
+
+def test_a_baseline_is_written_through_no_link_out_of_its_folder(project: Path) -> None:
+    mine = put(project.parent / "mine", "mine\n")
+    (project / "known.json").symlink_to(mine)
+    assert check(".", "--baseline", "known.json", "--update-baseline").exit_code == 2
+    assert mine.read_text() == "mine\n"
+
+
+def test_very_deep_folders_are_left_out(project: Path) -> None:
+    """2,000 of them, each in the one before, took minutes."""
+    deep = project
+    for _ in range(discovery.MAX_DEPTH + 1):
+        deep /= "d"
+    put(deep.parent / "last.py")
+    put(deep / "too_deep.py")
+    assert [Path(name).name for name in checked(".")] == ["a.py", "last.py"]
 
 
 def test_a_baseline_that_cannot_be_read_is_no_empty_one(project: Path) -> None:

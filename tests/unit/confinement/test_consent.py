@@ -259,6 +259,17 @@ def test_a_folder_of_downloads_covers_what_lay_there(tmp_path: Path) -> None:
     assert consents.answer(folder, path="first/model.py") is None, "another folder of that name"
 
 
+def test_a_folder_of_too_many_files_covers_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consented, "MAX_ENTRIES", 2)
+    for name in "abc":
+        (tmp_path / f"{name}.py").touch()
+    subject = consented.about(tmp_path)
+    assert not consented.covers(subject, tmp_path, tmp_path / "later.py")
+    assert "nothing" in consented.words(tmp_path)
+
+
 def test_a_project_covers_what_is_added_to_it(tmp_path: Path) -> None:
     folder, consents = tmp_path / "project", Consents(tmp_path / "data")
     folder.mkdir()
