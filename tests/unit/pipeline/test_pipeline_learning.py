@@ -86,6 +86,19 @@ def test_where_code_makes_the_inputs_the_proposal_says_what_they_were(tmp_path: 
     assert known.draft.requires.elements is not None and known.draft.requires.elements.most == 2**22
 
 
+def test_what_a_gpu_has_judged_is_asked_of_its_architecture() -> None:
+    on_cpu = judged("a", TILES)
+    seen = replace(on_cpu.evaluation, device="cuda", environment={"capability": "9.0"})
+    wanted = [
+        learning.of_kept(one)[0].draft.requires
+        for one in (on_cpu, replace(on_cpu, evaluation=seen))
+    ]
+    assert [one and (one.device, one.architectures) for one in wanted] == [
+        ("cpu", ()),
+        ("cuda", ("sm_90",)),
+    ]
+
+
 def test_what_was_taken_back_only_shown_or_made_by_hand_teaches_nothing(tmp_path: Path) -> None:
     events = [
         ("a", EventKind.KEPT),

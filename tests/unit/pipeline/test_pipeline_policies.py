@@ -165,6 +165,19 @@ async def test_the_planner_is_of_the_kind_of_the_target(store: PolicyStore, tmp_
     await mine.close()
 
 
+async def test_a_policy_for_kernels_leaves_the_rule_s_plan_by_its_own_margin(
+    store: PolicyStore, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path / "made")
+    seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), margin=0.25)
+    store.install(folder)
+    store.use("kernels")
+    mine = policies(store, tmp_path)
+    planner = mine.planner(opened(mine, KERNEL, None), lambda progress: None)
+    assert isinstance(planner, KernelPlanner) and planner._margin == 0.25
+    await mine.close()
+
+
 async def test_one_child_for_each_policy_and_two_at_most(
     store: PolicyStore, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -245,6 +246,16 @@ def test_targets_come_before_compilers_and_are_timed_before_their_other_modes(
     rounds = {way.name: sorted(runs) for way, runs in made.measured.runs.items()}
     assert rounds["our kernels"][:3] == [1, 2, 3], "and in a round of its own before these"
     assert rounds["our kernels"][-1] == 8 and 8 in rounds[AS_IS.name]
+
+
+def test_what_runs_after_the_targets_is_a_check_every_mode_once_and_three_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _bench(tmp_path, monkeypatch, 1e6)
+    count = Counter(way.name for way in made.later_ways)
+    assert count[AS_IS.name] == 4 + 3 and count[FAST.name] == 1 + 3
+    assert count["our kernels"] == count["our kernels, torch.compile"] == 1 + 3
+    assert count[COMPILED[2].name] == 1 + 3 and SLOWEST.name not in count
 
 
 @pytest.mark.parametrize(("disturbed_ms", "rounds", "interval"), [(0.0, 4, "1.1"), (0.9, 8, "1.0")])

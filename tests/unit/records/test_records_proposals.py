@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import search_helpers as helpers
 
-from kernel_lsp.records import Interval, Proposal, Verdict, rank
+from kernel_lsp.records import EvalStatus, Interval, Outcome, Proposal, Verdict, rank
 from kernel_lsp.records.rewrites import COMPILER_SKILL
 from kernel_lsp.records.verdicts import TIE, Evaluation, is_tie
 
@@ -54,6 +54,18 @@ def test_a_claim_clears_the_threshold_and_is_not_behind_torch_compile() -> None:
     assert over("compile", 0.8, 0.9).faster(may_compile=False)
     assert not helpers.verdict(2.0).faster(compiles=True, may_compile=False)
     assert not helpers.verdict(None).faster()
+
+
+def test_only_what_offers_nothing_was_cut_short() -> None:
+    right, better = proposed(Verdict.CORRECT, 1.0), proposed(Verdict.FASTER, 2.0)
+    late = replace(right, evaluation=Evaluation(status=EvalStatus.TIMED_OUT, device="cpu"))
+    for proposals, is_cut_short in (
+        ((late, right), True),
+        ((late, better), False),
+        ((right,), False),
+        ((), False),
+    ):
+        assert Outcome(qualname="Model", proposals=proposals).cut_short is is_cut_short
 
 
 def test_a_tie_holds_up_to_its_very_ends() -> None:
