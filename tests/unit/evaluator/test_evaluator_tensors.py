@@ -1,5 +1,6 @@
 """Nested values survive the trip as JSON and raw bytes, with dtype, shape and strides."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,21 @@ def test_a_copy_has_the_strides_and_the_values_of_its_original(tensor: torch.Ten
     made = tensors.strided_copy(tensor, "cpu")
     assert made.stride() == tensor.stride() and torch.equal(made, tensor)
     assert made.data_ptr() != tensor.data_ptr()
+
+
+@dataclass
+class Pair:
+    first: object
+    second: object
+
+
+def test_a_result_travels_with_dictionaries_instead_of_data_classes() -> None:
+    one, entry = torch.ones(1), {"Pair.first": 1, "Pair.second": None}
+    for kept in ([one, (1, "a")], {"key": one}, object()):
+        assert tensors.portable(kept) is kept, "what needs no change is the same object"
+    assert tensors.portable([one, Pair(1, None)]) == [one, entry]
+    assert tensors.portable((Pair(1, None),)) == (entry,)
+    assert tensors.portable({3: Pair(1, None), "3": 0}) == {"\0" + "3": entry, "3": 0}
+    around: list[object] = [Pair(1, None)]
+    around.append(around)
+    assert tensors.portable(around)[1] is around

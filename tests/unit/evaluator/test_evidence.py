@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import evidence, repeat
+from kernel_lsp.evaluator import evidence, gate, repeat
 from kernel_lsp.evaluator.evidence import gather, keep, parse, read, request_of, with_seed, write
 from kernel_lsp.evaluator.findings import PartialEvaluation
 from kernel_lsp.evaluator.request import EvaluationBudget, EvaluationRequest, Precision
@@ -28,6 +28,7 @@ from kernel_lsp.records import (
     Interval,
     Program,
     TargetKind,
+    Timing,
     Trial,
     Workload,
     WorkloadOrigin,
@@ -64,6 +65,22 @@ def evidence_of(evaluation: Evaluation = PASSED, **trials: bool | None) -> Evide
 
 def speed(low: float, mid: float, high: float) -> Evaluation:
     return replace(PASSED, speedups={"eager": Interval(low=low, mid=mid, high=high)})
+
+
+def test_what_is_not_right_has_no_times() -> None:
+    """Nor anything else that was measured before its error was seen."""
+    found = PartialEvaluation(
+        timings=(Timing(provider="candidate", median_ms=1.0, p20_ms=1.0, p80_ms=1.0, num_reps=9,
+                        cold_cache=True),),
+        speedups={"eager": Interval(low=1.0, mid=1.0, high=1.0)},
+        shapes={("x f32[4]",): None}, peak_bytes={"eager": 1}, least_ms=0.5, unsure="noise",
+    )  # fmt: skip
+    right = gate._evaluation(REQUEST, found, EvalStatus.PASSED, "")
+    assert right.timings and right.speedups and right.peak_bytes
+    assert (right.least_ms, right.unsure, right.shapes) == (0.5, "noise", (("x f32[4]",),))
+    wrong = gate._evaluation(REQUEST, found, EvalStatus.WRONG_RESULT, "off")
+    assert not (wrong.timings or wrong.speedups or wrong.peak_bytes or wrong.shapes)
+    assert (wrong.least_ms, wrong.unsure, wrong.detail) == (None, "", "off")
 
 
 # --- the document -----------------------------------------------------------------------------

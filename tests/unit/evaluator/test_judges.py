@@ -95,3 +95,28 @@ async def test_who_is_cancelled_while_it_is_ended_leaves_it_ending() -> None:
     for _ in range(4):
         await asyncio.sleep(0)
     assert gate.ended == ["judge", "worker", "timer"]
+
+
+@pytest.mark.parametrize(
+    ("used", "users", "closed", "rested"),
+    [(False, 0, True, False), (True, 0, False, True), (False, 1, False, False)],
+)
+async def test_a_judge_that_nobody_came_to_is_closed_and_one_that_was_used_rests(
+    monkeypatch: pytest.MonkeyPatch, used: bool, users: int, closed: bool, rested: bool
+) -> None:
+    bench, resting = SlowlyClosedBench(), list[bool]()
+    bench.used, bench.users = used, users
+    kept = judges_with(only=bench)
+
+    async def found(request: Any) -> JudgeBench:
+        return bench
+
+    async def rest() -> None:
+        resting.append(True)
+
+    monkeypatch.setattr(kept, "_found", found)
+    monkeypatch.setattr(bench, "rest", rest)
+    async with kept.expecting(None):  # type: ignore[arg-type]
+        assert bench.expecting == 1
+    assert (bench.is_closed, bool(resting), bench.expecting) == (closed, rested, 0)
+    assert ("only" in kept._benches) is not closed

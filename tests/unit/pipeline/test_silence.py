@@ -290,3 +290,19 @@ def test_a_line_that_is_gone_has_no_number() -> None:
     assert misses.line_of(SOFTMAX, "x = 1\n") is None
     assert misses.line_of(SOFTMAX, "\n" * 20 + "    w = torch.softmax(s, -1)\n") == 21
     assert misses.markdown(SILENT, "x = 1\n")[0].startswith("- `w = torch.softmax(s, -1)`: softmax")
+
+
+@pytest.mark.parametrize(("plain", "words"), [(False, "too large to check it"), (True, "refused")])
+async def test_one_rewrite_without_a_kernel_hides_no_kernel_that_cannot_be_checked(
+    monkeypatch: pytest.MonkeyPatch, plain: bool, words: str
+) -> None:
+    sites = [SimpleNamespace(skill="a", plain=True), SimpleNamespace(skill="b", plain=plain)]
+
+    async def refusal(*_: object) -> str:
+        return "refused"
+
+    monkeypatch.setattr(silence, "rank_sites", lambda _: sites)
+    monkeypatch.setattr(silence, "too_large", lambda _: True)
+    monkeypatch.setattr(silence, "_refusal", refusal)
+    one = SimpleNamespace(bench=SimpleNamespace(device="cpu"), capture=None, sites=sites)
+    assert words in await silence._nothing_to_judge(cast(Opened, one))
