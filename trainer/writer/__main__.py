@@ -7,7 +7,7 @@ vocabulary and a model, ``rl`` reinforces it with the gate's verdicts, ``evaluat
 what they never saw. A stage that is done is not done again; ``train`` and ``rl`` go on where they
 were ended, ``train`` also from what an earlier run has kept (``--start``), and with
 ``--more-seconds`` data is made beside it. What is worth keeping is copied to ``--out``: results as
-JSON, the models in 8 bits, after ``data`` alone the rows. ``--tiny``: everything small, on a CPU,
+JSON, the last model in 8 bits, after ``data`` alone the rows. ``--tiny``: everything small, on a CPU,
 in about two minutes."""
 
 from __future__ import annotations
