@@ -82,6 +82,12 @@ def test_a_layout_that_asks_least_is_for_who_refuses_the_others() -> None:
         one = {t["layout"] for t in planned(seed, layouts=["sliced", "offset"])}
         assert one == {"as_given", "sliced"}
     assert {t["layout"] for t in planned(layouts=["offset"])} == {"as_given", "offset"}
+    every = ["transposed", "sliced", "offset"]
+    for seed in range(9):  # each has strides of its own that a kernel may take for granted
+        asked = {t["layout"] for t in planned(seed, layouts=every)}
+        few_rows = planned(seed, batch=((0,), (1, 3)), elements=2**21, layouts=every)
+        assert asked == {"as_given", "transposed", "sliced"}
+        assert {t["layout"] for t in few_rows if t["batch"]} == {"transposed", "sliced"}
     assert {t["layout"] for t in planned()} == {"as_given"}
 
 
