@@ -25,6 +25,7 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
     "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
     "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467), "quotactl_fd": (443, 443),
     "unshare": (272, 97), "setns": (308, 268), "sethostname": (170, 161),
     "setdomainname": (171, 162),
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
@@ -45,13 +46,21 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "process_mrelease": (448, 448),
     "ioperm": (173, None), "iopl": (172, None), "modify_ldt": (154, None),
 }  # fmt: skip
-NESTING = frozenset({"mount", "umount2", "open_tree", "move_mount", "mount_setattr", "unshare"})
+NESTING = frozenset(
+    ["mount", "umount2", "open_tree", "open_tree_attr", "move_mount", "mount_setattr", "unshare"]
+)
 """What a process needs whose children confine themselves by namespaces."""
 SIGNALS: dict[str, tuple[int, int]] = {
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
 }  # fmt: skip
 """Calls whose first argument says who is signaled."""
+OWNERS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
+    ((72, 25), (8, 15)),  # fcntl: F_SETOWN, F_SETOWN_EX
+    ((16, 29), (0x8901, 0x8902)),  # ioctl: FIOSETOWN, SIOCSPGRP
+)
+"""Calls whose second argument has the kernel send whatever signal to whoever is named, once there
+is something to be read."""
 OF_A_PROCESS: dict[str, tuple[int, int]] = {
     "prlimit64": (302, 261), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
     "sched_setattr": (314, 274), "sched_setaffinity": (203, 122), "move_pages": (279, 239),
@@ -140,6 +149,8 @@ def program(
     if not signals:
         for numbers in SIGNALS.values():
             parts += _when(numbers[machine], _unless_argument(_step(_EQUAL, itself, 1, 0)))
+        for numbers, orders in OWNERS:
+            parts += _when(numbers[machine], _unless_second_argument(orders))
     if not others:
         for numbers in OF_A_PROCESS.values():
             parts += _when(numbers[machine], _unless_itself(itself))
@@ -176,6 +187,12 @@ def _when(number: int, then: list[bytes]) -> list[bytes]:
 def _unless_argument(test: bytes) -> list[bytes]:
     """Fail unless ``test`` of the first argument's low half skips the failure; ends in any case."""
     return [_step(_LOAD, _ARGUMENT), test, _fail(errno.EPERM), _step(_RETURN, _ALLOW)]
+
+
+def _unless_second_argument(values: tuple[int, ...]) -> list[bytes]:
+    """Fail where the second argument is one of these; ends in any case."""
+    refused = [step for value in values for step in _when(value, [_fail(errno.EPERM)])]
+    return [_step(_LOAD, _SECOND_ARGUMENT), *refused, _step(_RETURN, _ALLOW)]
 
 
 def _unless_itself(itself: int, kind: int | None = None) -> list[bytes]:
