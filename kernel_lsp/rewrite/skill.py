@@ -45,6 +45,7 @@ __all__ = [
     "is_number",
     "is_op",
     "is_random",
+    "lost_gradients",
     "may_alias",
     "nonfinite",
     "parameters_of",
@@ -115,6 +116,14 @@ def without_gradients(graph: Graph, because: str) -> None:
     """Take the fast path only while no gradient is recorded."""
     if condition := guard.no_gradients(graph):
         graph.require(condition, because)
+
+
+def lost_gradients(graph: Graph, because: str) -> list[Proof]:
+    """What does not hold where gradients are recorded, and nothing elsewhere: the fast path of a
+    rewrite `without_gradients` would never be taken there, nor what other steps have made of it."""
+    if not graph.gradients or not guard.no_gradients(graph):
+        return []
+    return [proof("the gradients stay the same", False, because)]
 
 
 NONFINITE = {"nonfinite": ["keep", "ignore"]}

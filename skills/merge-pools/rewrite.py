@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.algebra import pools
-from kernel_lsp.rewrite.skill import Graph, Match, Proof, cost, proof, without_gradients
+from kernel_lsp.rewrite.skill import (
+    Graph,
+    Match,
+    Proof,
+    cost,
+    lost_gradients,
+    proof,
+    without_gradients,
+)
 
+TIES = "among equal values another one may get the gradient"
 parameters: dict[str, list[object]] = {}
 
 
@@ -53,6 +62,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
             graph.only_user(inner) is match.nodes[1],
             f"{inner.name} has one reader",
         ),
+        *([] if match.data["average"] else lost_gradients(graph, TIES)),
     ]
 
 
@@ -69,7 +79,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     if average:
         graph.caveat("an average is rounded once instead of twice")
     else:
-        without_gradients(graph, "among equal values another one may get the gradient")
+        without_gradients(graph, TIES)
     graph.replace(outer, made)
 
 

@@ -19,10 +19,12 @@ from kernel_lsp.rewrite.skill import (
     dims_of,
     is_number,
     is_op,
+    lost_gradients,
     proof,
     without_gradients,
 )
 
+TIES = "values that became equal would share or pass on the gradient differently"
 EXTREMES = (aten.amax, aten.amin, aten.max, aten.min)
 parameters: dict[str, list[object]] = {}
 
@@ -80,6 +82,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return [
         proof(claim, True, why),
         proof("nobody else reads the steps in between", alone, f"{names} have one reader each"),
+        *(lost_gradients(graph, TIES) if reduction.kind == "extreme" else []),
     ]
 
 
@@ -96,9 +99,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
         for dim in sorted(reduction.dims, reverse=True):
             made = graph.call(aten.squeeze.dim, (made, dim), before=here)
     if reduction.kind == "extreme":
-        without_gradients(
-            graph, "values that became equal would share or pass on the gradient differently"
-        )
+        without_gradients(graph, TIES)
         if any(
             isinstance(arg, Node) and arg is not _operand(item)
             for item in chain

@@ -16,6 +16,7 @@ from kernel_lsp.rewrite.skill import (
     cost,
     insert_full,
     is_op,
+    lost_gradients,
     proof,
     without_gradients,
 )
@@ -32,6 +33,7 @@ POINTWISE = (aten.relu, *RECTIFIERS, aten.abs, aten.minimum, aten.maximum, *ROUN
 
 
 parameters: dict[str, list[object]] = {}
+ENDS = "at the ends of a range the gradients differ"
 
 
 def match(graph: Graph) -> list[Match]:
@@ -52,6 +54,18 @@ def match(graph: Graph) -> list[Match]:
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
+    proofs = _proofs_of_values(graph, match)
+    return proofs if _is_smooth(match) else [*proofs, *lost_gradients(graph, ENDS)]
+
+
+def _is_smooth(match: Match) -> bool:
+    """Whether the gradient is eager's too."""
+    node = match.nodes[0]
+    settled = is_op(node, aten.relu) and is_op(node.args[0], *SETTLED)
+    return match.data["kind"] == "relu of rectifier" or settled
+
+
+def _proofs_of_values(graph: Graph, match: Match) -> list[Proof]:
     node = match.nodes[0]
     before, after = graph.fact(node.args[0]), graph.fact(node)
     if match.data["kind"] == "constant":
@@ -79,11 +93,8 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node, kind = match.nodes[0], match.data["kind"]
-    smooth = kind == "relu of rectifier" or (
-        is_op(node, aten.relu) and is_op(node.args[0], *SETTLED)
-    )
-    if not smooth:
-        without_gradients(graph, "at the ends of a range the gradients differ")
+    if not _is_smooth(match):
+        without_gradients(graph, ENDS)
     if kind == "identity":
         graph.replace(node, node.args[0])
     elif kind == "constant":

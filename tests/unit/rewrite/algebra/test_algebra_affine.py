@@ -115,6 +115,24 @@ def test_averages_take_scales_and_shifts(step: str, tail: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("skill", "result"),
+    [
+        ("reduce-first", "F.max_pool2d(torch.relu(x), 2)"),
+        ("merge-pools", "F.max_pool2d(F.max_pool2d(x, 2), 2)"),
+        ("value-range-collapse", "torch.sigmoid(x).clamp(-1, 2)"),
+    ],
+)
+def test_what_gradients_would_leave_to_eager_is_no_site_where_they_are_recorded(
+    skill: str, result: str
+) -> None:
+    """Its guard would also close the fast path to every other step of the same rewrite."""
+    forward = f"return {result}"
+    assert applied(module(forward, "pass", IMAGES), skill) is not None
+    trained = IMAGES.replace(")", ", requires_grad=True)")
+    assert applied(module(forward, "pass", trained), skill) is None
+
+
+@pytest.mark.parametrize(
     ("step", "tail"),
     [
         ("y + self.shift", "F.avg_pool2d(y, 2, padding=1)"),  # zeros of the border are not shifted
