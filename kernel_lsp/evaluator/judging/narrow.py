@@ -11,6 +11,12 @@ each with bounds from the reference's own error and from oracles of moved inputs
     slices    the root mean square of every row, and of every index of every dimension
     elements  each alone, with a factor of 8; as many may be beyond as of the reference, twice
 
+Where a place of the reference is right by luck, any other order of its steps is refused there: a
+softmax that one element dominates rounds to 0 and 1, so that its gradient is 0, which is exact, and
+attention that keeps its row sums instead rounds there as everywhere. So a candidate that errs no
+more than the reference, in its root mean square and at its worst, is held in its places to what the
+reference makes of them when each of its steps is rounded another way (spread.py).
+
 A sum whose terms cancel leaves what float32 rounds of the terms, by the order in which they are
 added: the gradient of a softmax that one element dominates is zero there or 6e-8, and the
 original may have the zero by luck. So no element and no slice is held below LEFT of the root mean
@@ -51,8 +57,10 @@ def problem(
     moved: Sequence[torch.Tensor],
     eps: float,
     constants: float,
+    rounded: Sequence[torch.Tensor] = (),
 ) -> str:
-    """What is wrong, in words; empty when nothing is. All in float64, of one shape, finite."""
+    """What is wrong, in words; empty when nothing is. All in float64, of one shape, finite.
+    ``rounded``: what else the reference may be, for the rules of places alone."""
     if not oracle.numel() or not bool(oracle.any()):
         return ""
     errors = _Errors(
@@ -65,6 +73,7 @@ def problem(
     found = _whole(errors)
     if found:
         return found
+    errors = replace(errors, noises=(*errors.noises, *(other - oracle for other in rounded)))
     count, allowed, far = _elements(errors)
     if count > allowed:
         away = errors.error.abs() / (oracle.abs() + oracle.square().mean().sqrt())

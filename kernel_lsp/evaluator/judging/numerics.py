@@ -130,6 +130,7 @@ def compare(
     constants: float = 1.0,
     further: tuple[torch.Tensor, ...] = (),
     errors: tuple[torch.Tensor, ...] = (),
+    rounded: tuple[torch.Tensor, ...] = (),
     usual: Usual = UNKNOWN,
     edge: str = "",
     again: torch.Tensor | None = None,
@@ -139,7 +140,7 @@ def compare(
     """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is
     none (the reference then stands in for it and four floors are allowed). ``constants``: all of
     the rule's constants times this (2 for gradients). ``moved``, ``further``, ``errors``,
-    ``usual``: see spread.py.
+    ``rounded``, ``usual``: see spread.py.
     ``edge``: the family, where inputs hold values at the edges. ``again``: the oracle of inputs
     that were moved by float64's eps. ``uncertain``: where NaN may stand for a number
     (split_products.py). ``terms``: how large the terms of each element are (spread.py)."""
@@ -151,9 +152,10 @@ def compare(
         candidate=candidate,
         reference=reference,
         oracle=_truth(reference, oracle),
-        moved=tuple(real(m).double() for m in moved),
-        further=tuple(real(one).double() for one in further),
-        errors=tuple(real(one).double() for one in errors),
+        moved=_widened(moved),
+        further=_widened(further),
+        errors=_widened(errors),
+        rounded=_widened(rounded),
         again=() if again is None else (real(again).double(),),
     )
     selected = shaped = versions
@@ -173,6 +175,10 @@ def compare(
     return replace(found, worst=_worst(versions)) if found.candidate_error else found
 
 
+def _widened(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return tuple(real(one).double() for one in tensors)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OutputVersions:
     """One output tensor as candidate, reference and oracle made it, all of one shape."""
@@ -186,6 +192,8 @@ class _OutputVersions:
     """As ``moved``, the weights of gradients moved too."""
     errors: tuple[torch.Tensor, ...] = ()
     """The oracle, each with another error of the reference."""
+    rounded: tuple[torch.Tensor, ...] = ()
+    """The reference's, whose steps were rounded another way."""
     again: tuple[torch.Tensor, ...] = ()
     """The oracle's of inputs moved by float64's eps, if it was asked for."""
 
@@ -203,6 +211,7 @@ class _OutputVersions:
             moved=tuple(map(change, self.moved)),
             further=tuple(map(change, self.further)),
             errors=tuple(map(change, self.errors)),
+            rounded=tuple(map(change, self.rounded)),
             again=tuple(map(change, self.again)),
         )
 
@@ -237,13 +246,25 @@ def _narrow_problem(versions: _OutputVersions, eps: float, constants: float, sma
     others = versions.moved
     if small:
         others = (*others, *versions.further, *versions.errors)
-    every = (versions.candidate, versions.reference, versions.oracle, *others)
+    rounded = versions.rounded if _errs_no_more(versions) else ()
+    every = (versions.candidate, versions.reference, versions.oracle, *rounded, *others)
     for mine, theirs, true, *rest in pieces(*every):
-        moved = [m.nan_to_num(0.0) for m in rest]
-        found = narrow.problem(mine.double(), theirs.double(), true, moved, eps, constants)
+        otherwise, moved = rest[: len(rounded)], [m.nan_to_num(0.0) for m in rest[len(rounded) :]]
+        found = narrow.problem(
+            mine.double(), theirs.double(), true, moved, eps, constants, otherwise
+        )
         if found:
             return found
     return ""
+
+
+def _errs_no_more(versions: _OutputVersions) -> bool:
+    """Whether the candidate errs no more than the reference did on as good inputs, in its root mean
+    square and at its worst."""
+    o, theirs = versions.oracle, (versions.reference, *versions.errors)
+    mine = deviations(versions.candidate, o, 1.0)
+    each = [deviations(one.nan_to_num(0.0), o, 1.0) for one in theirs]
+    return all(own <= max(known) for own, known in zip(mine, zip(*each, strict=True), strict=True))
 
 
 def _is_small_or_one(oracle: torch.Tensor, usual: Usual) -> bool:

@@ -4,7 +4,7 @@ original says too little.
 A sum that cancels by chance is the case. Let the gradient of a bias be the sum of 33 weights that
 happens to be 0.05 of what such sums usually are: then every bound that is a share of the result,
 or the original's own error in this one run, which may be zero by luck, is too small for any other
-order of the same roundings. Three things say more, all of them about the original alone:
+order of the same roundings. Four things say more, all of them about the original alone:
 
     moved    the oracle when everything that the result is computed of is moved by at most half an
              eps: inputs, parameters, and the weights of gradients (a bias' gradient depends on
@@ -13,6 +13,9 @@ order of the same roundings. Three things say more, all of them about the origin
     usual    how large the result and the original's error are when the same trial is drawn anew;
              of gradients, when their weights have other signs. The floor of the rule is a share
              of the larger of this and of the result itself
+
+    rounded  what the original makes of the same inputs when each step's result of 16 bits is moved
+             by at most half an eps: for single places (narrow.py), where a step is exact by luck
 
 Of the first two the rule takes the largest, or the mean and four deviations where that is more; of
 the third what three of four draws stay below, which one that explodes does not move. None of them
@@ -37,6 +40,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernel_lsp.evaluator.deviations import PIECE, deviations, rms
 from kernel_lsp.evaluator.judging import needs, numerics
@@ -52,6 +56,8 @@ ROUNDS, ROUNDS_OF_MANY = 8, 2
 are more than PIECE. What is one number is below a quarter of
 its spread in one draw of five, in all of eight in one case of 400,000."""
 MANY = 4096
+ROUNDED = 2
+"""In a round: how often the original is run with other roundings."""
 HOPELESS = 64
 """Times what is allowed: an error that is larger is none of rounding, and gets no rounds."""
 
@@ -93,6 +99,8 @@ class RoundingSpread:
     """The same, with moved weights of gradients."""
     errors: list[ResultList] = field(default_factory=list)
     """``truth`` and the original's error on as good inputs."""
+    rounded: list[ResultList] = field(default_factory=list)
+    """The original's, whose steps were rounded another way."""
     last_bit: ResultList | None = None
     """The oracle's, of inputs that were moved by float64's eps."""
     drawn: list[list[numerics.Usual]] = field(default_factory=list)
@@ -122,10 +130,24 @@ class RoundingSpread:
                 self.further.append(found)
             self.try_as_good()
             self.draw_anew(number)
+            self.round_otherwise()
         except Exception as error:  # a program that refuses such values: nothing more is known
             if needs.is_out_of_memory(error):
                 raise
         return self.count > before
+
+    def round_otherwise(self) -> None:
+        """Measure the original with other roundings, where it has 16 bits and they change no random
+        numbers."""
+        given = tensor_leaves([self.trial["arguments"], self.trial["state"]])
+        coarse = any(numerics.is_narrow(tensor.dtype) for tensor in given)
+        if not self.truth or not coarse or self.trial["draws"]:
+            return
+        for _ in range(ROUNDED):
+            with OtherRoundings(self.trial["draw"]):
+                found = self.runs.original(self.trial)
+            pairs = zip(found, self.truth, strict=False)
+            self.rounded.append([_finite_or(*one) for one in pairs])
 
     def draw_anew(self, number: int) -> None:
         """Measure another draw of the trial; not where values at the edges make most of it."""
@@ -144,6 +166,7 @@ class RoundingSpread:
     def of(self, place: int) -> dict[str, Any]:
         """What `numerics.compare` takes of one result."""
         kinds = {"moved": self.moved, "further": self.further, "errors": self.errors}
+        kinds["rounded"] = self.rounded
         found = {name: _at(place, kind) for name, kind in kinds.items()}
         return {**found, "usual": self.usual(place)}
 
@@ -201,6 +224,32 @@ def widen_until_passed(
 def _may_pass(results: Sequence[numerics.Comparison]) -> bool:
     failed = [one for one in results if not one.passed]
     return all(one.candidate_error <= HOPELESS * one.tolerance for one in failed)
+
+
+class OtherRoundings(TorchDispatchMode):
+    """Inside the block every new result of 16 bits is moved by at most half an eps, and rounded
+    again: to a neighbor of its or to itself."""
+
+    def __init__(self, draw: torch.Generator) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What the operation returns, moved."""
+        made = func(*args, **(kwargs or {}))
+        if not any(one.alias_info for one in func._schema.returns):
+            for tensor in tensor_leaves(made):
+                if numerics.is_narrow(tensor.dtype) and tensor.dtype.itemsize > 1:
+                    tensor.copy_(numerics.nudge(tensor.double(), tensor.dtype, self.draw))
+        return made
+
+
+def _finite_or(found: torch.Tensor | None, here: torch.Tensor | None) -> torch.Tensor | None:
+    """``found`` in float64, and ``here`` where it is not finite."""
+    if found is None or here is None or found.shape != here.shape:
+        return None
+    found, here = (numerics.real(one).double() for one in (found, here))
+    return torch.where(torch.isfinite(found), found, here)
 
 
 def _as_far(

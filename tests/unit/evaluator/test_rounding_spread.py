@@ -21,6 +21,7 @@ from kernel_lsp.evaluator.judging.session import (  # noqa: E402
 from kernel_lsp.evaluator.judging.spread import (  # noqa: E402
     ROUNDS,
     ROUNDS_OF_MANY,
+    OtherRoundings,
     RoundingSpread,
     RunFunctions,
     rounds_for,
@@ -81,6 +82,17 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(17, 33, dtype=torch.bfloat16)]
+"""
+ATTENTION = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, q, k, v):
+        s = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+        return s.softmax(-1) @ v
+
+def get_inputs():
+    return [torch.randn(2, 2, 24, 64, dtype=torch.bfloat16) for _ in range(3)]
 """
 
 
@@ -205,6 +217,41 @@ def test_a_factor_in_a_gradient_of_eight_elements_is_seen_in_all_trials(wrong: s
 def test_the_same_gradient_that_is_right_passes() -> None:
     right = Pair(SQUARES, SQUARES.replace("(d * d).mean(0)", "(d.square().sum(0) / len(x))"))
     assert right.problems(0, lambda trial: trial["gradients"]) == []
+
+
+def test_attention_that_errs_less_is_not_refused_where_a_saturated_row_is_exact_by_luck() -> None:
+    """Its probabilities round to 0 and 1, so torch's gradient of that row is 0."""
+    call = "torch.nn.functional.scaled_dot_product_attention(q, k, v)"
+    pair = Pair(ATTENTION, ATTENTION.replace("s.softmax(-1) @ v", call))
+    assert pair.problems(0, lambda trial: trial["family"] == "heavy_tailed" and trial["grad"]) == []
+
+
+def test_other_roundings_move_results_of_16_bits_alone_and_by_one_spacing_at_most() -> None:
+    x = torch.rand(999, generator=torch.Generator().manual_seed(1)) + 1
+    narrow = x.bfloat16()
+    with OtherRoundings(torch.Generator().manual_seed(2)):
+        moved, same, written = narrow + 0, x + 0, narrow.clone().mul_(1)
+    away = (moved - narrow).abs()
+    assert torch.equal(same, x) and 0 < float(away.count_nonzero()) < 999
+    assert float(away.max()) == 2**-7 and float((written - narrow).abs().max()) == 2**-7
+
+
+@pytest.mark.parametrize("worse, passes", [(0.9, True), (1.5, False)])
+def test_only_who_errs_no_more_than_the_original_is_held_to_its_other_roundings(
+    worse: float, passes: bool
+) -> None:
+    draw = torch.Generator().manual_seed(3)
+    oracle = torch.rand(64, 64, generator=draw, dtype=torch.float64) + 1
+    noise = torch.randn(64, 64, generator=draw, dtype=torch.float64) * 2e-4
+    large = noise[0] * 50
+    reference, wrong = noise.clone(), noise * worse
+    reference[4], wrong[3] = large, large * worse
+    candidate, reference = (oracle + wrong).half(), (oracle + reference).half()
+    others = noise.index_fill(0, torch.tensor([3, 4]), 0.0)
+    others[3] = others[4] = large.roll(1)
+    assert not numerics.compare(candidate, reference, oracle).passed
+    found = numerics.compare(candidate, reference, oracle, rounded=(oracle + others,))
+    assert found.passed is passes
 
 
 def a_number(error: float, size: float = 1.0) -> RunFunctions:
