@@ -54,8 +54,8 @@ from kernel_lsp.workloads import running
 MIN_STEPS = 2
 """Of an optimizer or a loader, from which its steps may be the program's."""
 RECORDED = 1 / 6
-"""Share of the time for all, after which a recording ends with its step: what it has seen since
-then is mostly the same again."""
+"""Share of the time for all, after which a recording ends with its step, when it has seen a few:
+what it sees from then on is mostly the same again. After half of the time it ends in any case."""
 INTERRUPTED = 128 + signal.SIGINT
 """How a program ends that takes Ctrl-C as Python does, or not at all."""
 MAX_BESIDE = 3
@@ -216,8 +216,10 @@ def _nothing_recorded(status: int) -> WorkloadError:
         )
     if status == INTERRUPTED:
         return WorkloadError(
-            "the program was interrupted before it called anything of this workspace",
-            "let it run for some steps: it is ended by itself after --steps N",
+            "the program was interrupted, or its time was over, before it called anything of this "
+            "workspace",
+            "let it run for some steps: it is ended by itself after --steps N; --within M gives "
+            "it more minutes",
         )
     return WorkloadError(
         f"the program ended with {status} before it called anything of this workspace; its own "
@@ -336,7 +338,8 @@ def clock_of(recorded: ProgramRecording) -> Clock | None:
         # Of two optimizers the one that steps less often: its step holds those of the other.
         count = min(count for count in stepped if count >= MIN_STEPS)
         return replace(clock, kind="optimizer", optimizer=stepped.index(count))
-    if not steps and root is not None and _is_trained(recorded, root):
+    # One step alone: the recording ended when its time was over.
+    if (stepped or not steps) and root is not None and _is_trained(recorded, root):
         return replace(clock, kind="optimizer")
     if root is not None:
         return clock

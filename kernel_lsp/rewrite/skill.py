@@ -16,7 +16,16 @@ from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.facts.tensors import TensorFact
 from kernel_lsp.rewrite.facts.transfer_functions import clamp_bounds
 from kernel_lsp.rewrite.generated import GeneratedSource, Match, Miss, Wrapper
-from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, has_effect, is_op, is_random
+from kernel_lsp.rewrite.graph import (
+    DROPOUTS,
+    Graph,
+    argument,
+    drops,
+    has_effect,
+    is_op,
+    is_random,
+    is_write,
+)
 from kernel_lsp.rewrite.printing import guard
 from kernel_lsp.rewrite.printing.statements import helper_source
 
@@ -45,6 +54,7 @@ __all__ = [
     "is_number",
     "is_op",
     "is_random",
+    "is_write",
     "lost_gradients",
     "may_alias",
     "nonfinite",

@@ -35,6 +35,11 @@ SPOOLS = "spools"
 """Below the user's data folder, beside `recordings` (snapshots/store.py)."""
 ABOUT = "about.json"
 STDERR = 2
+LATE = 3.0
+"""Times the time for a recording, after which a program is interrupted whose steps were too slow to
+end it (recorder/limit.py)."""
+GRACE_S = 10.0
+"""To end after it was interrupted, and again after it was asked to."""
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 """Modules that run a program, which is what a recording is of."""
 
@@ -88,14 +93,16 @@ def run(
 
     ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none
     are kept. ``steps``: the program is ended after so many; None: it ends by itself.
-    ``seconds``: after which a few of them are enough (recorder/limit.py). ``marked``: module and
-    name of the function that is a step (recorder/marking.py).
+    ``seconds``: after which a few of them are enough (recorder/limit.py), and after `LATE` times as
+    long it is interrupted. ``marked``: module and name of the function that is a step
+    (recorder/marking.py).
     ``to_stderr``: what it prints goes there, because standard output is a document of ours."""
     program = program_of(root, command)
     folder = _spool(root, program, out, data_dir)
     try:
         about = {"calls": calls, "steps": steps, "seconds": seconds, "marked": marked}
-        status = _run(root, command, folder, about, to_stderr)
+        latest_s = None if seconds is None else LATE * seconds
+        status = _run(root, command, folder, about, to_stderr=to_stderr, latest_s=latest_s)
     except WorkloadError:
         _remove(folder)
         raise
@@ -160,9 +167,12 @@ def _run(
     command: Sequence[str],
     folder: Path,
     about: dict[str, Any],
+    *,
     to_stderr: bool,
+    latest_s: float | None,
 ) -> int:
-    """``about``: what the recorder is given besides its places."""
+    """``about``: what the recorder is given besides its places. ``latest_s``: after which the
+    program is interrupted, if it goes on; None: it never is."""
     settings = json.dumps({"root": str(root), "spool": str(folder), **about})
     path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "KERNEL_LSP_RECORDING": settings}
@@ -175,8 +185,20 @@ def _run(
             "write the program as you would in a shell: kernel-lsp record -- python train.py",
         ) from error
     with _signals_to(process):
-        status = process.wait()
+        status = _wait(process, latest_s)
     return status if status >= 0 else 128 - status
+
+
+def _wait(process: subprocess.Popen[bytes], latest_s: float | None) -> int:
+    """Its exit status. What it has seen is kept at the latest when it is interrupted; a program
+    that goes on all the same is killed."""
+    signals = ((latest_s, signal.SIGINT), (GRACE_S, signal.SIGTERM), (GRACE_S, signal.SIGKILL))
+    for wait_s, number in signals:
+        try:
+            return process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+    return process.wait()
 
 
 @contextlib.contextmanager

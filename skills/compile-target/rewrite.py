@@ -18,6 +18,7 @@ from kernel_lsp.rewrite.skill import (
     has_effect,
     is_op,
     is_random,
+    is_write,
     proof,
 )
 
@@ -47,7 +48,7 @@ _uncompilable = set()
 @functools.cache
 def _compiled(function):
     """Compiled at its first call; every module of the class shares it, each with guards of its own."""
-    return torch.compile(function{mode})
+    return torch.compile(function{options})
 
 
 def _run_compiled(module, steps, *arguments):
@@ -57,11 +58,21 @@ def _run_compiled(module, steps, *arguments):
         return steps(*arguments)
     try:
         return _compiled(function)(module, *arguments)
-    except Exception:  # a compiler may fail in any way; what the steps themselves raise, they raise again
+    except {failure}:  # {reason}
         result = steps(*arguments)
         _uncompilable.add(function)
         return result
 '''
+ANY_FAILURE = (
+    "Exception",
+    "a compiler may fail in any way; what the steps themselves raise, they raise again",
+)
+COMPILER_FAILURE = (
+    "(torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit)",
+    "nothing of the one graph has run, and nothing was written",
+)
+"""Of a target that writes into a cache, compiled as one graph or not at all: behind a break in the
+graph a part of it would have run, and its writes would be made twice."""
 REPLAYED = '''
 
 def _replayed_compiled(module, steps, *arguments):
@@ -107,10 +118,15 @@ def _default(graph: Graph) -> Match:
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    changing = [node.name for node in graph.nodes if has_effect(node) or is_random(node)]
-    changing += [one.source for one in graph.origin.replaced]
+    # Writes into a cache are the compiler's to make, in one graph that runs as a whole or not.
+    changing = [
+        node.name
+        for node in graph.nodes
+        if is_random(node) or (has_effect(node) and not is_write(node))
+    ]
+    words = "a cache alone" if graph.leaves_state else "no effects"
     found = [
-        proof("nothing is changed or drawn", not changing, ", ".join(changing[:4]) or "no effects")
+        proof("nothing else is changed or drawn", not changing, ", ".join(changing[:4]) or words)
     ]
     return [*found, *(graph_replay.proofs(graph) if match.data["mode"] == "replay" else [])]
 
@@ -118,7 +134,13 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     mode = match.data["mode"]
     replayed, plain = mode == "replay", mode in ("replay", "default")
-    source = SOURCE.replace("{mode}", "" if plain else f', mode="{mode}"')
+    options = "" if plain else f', mode="{mode}"'
+    failure, reason = ANY_FAILURE
+    if graph.leaves_state:
+        options += ", fullgraph=True"
+        failure, reason = COMPILER_FAILURE
+    source = SOURCE.replace("{options}", options).replace("{failure}", failure)
+    source = source.replace("{reason}", reason)
     source = source.replace("{words}", "" if plain else f" in mode {mode}")
     graph.caveat("the first call of each kind compiles, which takes seconds to minutes")
     if graph.gradients:

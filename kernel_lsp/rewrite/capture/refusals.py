@@ -290,7 +290,7 @@ class Effects:
         """Raises CaptureError when there was anything."""
         if self.seen:
             raise CaptureError(
-                f"{self.entry} {self.seen[0]} on each call, which a rewritten forward would not",
+                f"{self.entry} {self.seen[0]} when it is called, which a rewritten forward would not",
                 "keep what is computed apart from what is remembered or shown",
             )
 

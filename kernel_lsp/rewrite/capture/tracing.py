@@ -649,6 +649,10 @@ TRACER = {
         "return a tensor, tuple, list or dict of them",
     ),
     "maximum recursion depth": ("calls itself without end", "run it once to see where"),
+    "is not an instance of torch.nn.Parameter": (
+        "was called with tensors in the place of its weights (torch.func.functional_call)",
+        "optimize what calls it",
+    ),
 }
 """What torch.export says -> what that means, and the way out."""
 UNKNOWN_INPUT = re.compile(r"Unsupported input type <class '(?P<path>[^']{1,200})'>")

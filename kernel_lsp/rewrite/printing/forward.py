@@ -50,7 +50,8 @@ def emit(graph: Graph, generic_batch: bool, *, free_length: bool = False) -> Emi
         guarded, steps = _looked_up_once(of_layers.move_out(checks), body, graph, place)
         new = place.assemble([(place.name, [*_guard_lines(guarded, place, graph), *steps])])
     else:
-        new = place.assemble(_wrap_steps(graph, place, checks, body, generic_batch, of_layers))
+        outer = guard.conditions(graph, generic_batch, [], free_length=free_length)
+        new = place.assemble(_wrap_steps(graph, place, outer, checks, body, of_layers))
     kernels: list[GeneratedSource | Wrapper] = [*graph.generated]
     if graph.wrapper is not None:
         kernels.append(graph.wrapper)
@@ -75,14 +76,13 @@ def _describe_computation(kernel: GeneratedSource) -> str:
 
 
 def _wrap_steps(
-    graph: Graph, place: TargetPlace, checks: list[str], body: list[str], generic_batch: bool,
+    graph: Graph, place: TargetPlace, outer: list[str], checks: list[str], body: list[str],
     of_layers: repeated.LayerChecks,
 ) -> list[tuple[str, list[str]]]:  # fmt: skip
     """The steps as a method of their own, with the conditions on layers and weights; in front of
     them the call of the wrapper, with the conditions on inputs. A graph without a rewrite needs no
-    such method."""
+    such method. ``outer``: the conditions on inputs."""
     assert graph.wrapper is not None
-    outer = guard.conditions(graph, generic_batch, [])
     inner = [text for text in checks if text not in outer]
     note = comment(graph.wrapper.note)
     steps = place.eager if graph.is_pristine else place.steps

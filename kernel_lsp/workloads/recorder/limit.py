@@ -17,8 +17,9 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-FEW = 4
-"""Steps that are seen at least, however long they take."""
+FEW, FEWEST = 4, 2
+"""Steps that are enough when the time for a recording is over, and when twice that time is. With
+one alone nobody knows whether it is a step of the program."""
 CALLS_PER_STEP = 2
 """A step of inference is one call; a few more cost little, and the first are slow."""
 PATIENCE_S = 120.0
@@ -38,11 +39,11 @@ class StepCounts:
         seconds: float | None = None,
     ) -> None:
         """``limit``: of steps; None: it runs to its end. ``seconds``: after which `FEW` steps are
-        enough; None: they never are. ``write``: keeps what was seen. ``look``:
-        watches functions, which a program without modules has alone. ``is_marked``: a function says
-        what a step is, and nothing else."""
+        enough, and after twice as long `FEWEST`; None: they never are. ``write``: keeps what was
+        seen. ``look``: watches functions, which a program without modules has alone.
+        ``is_marked``: a function says what a step is, and nothing else."""
         self._limit, self._write, self._look, self._is_marked = limit, write, look, is_marked
-        self._end_s = perf_counter() + seconds if seconds is not None else inf
+        self._begun_s, self._seconds = perf_counter(), seconds if seconds is not None else inf
         self._optimizers = OptimizerNumbers()
         self._steps: list[dict[str, Any]] = []
         """Kind and steps of each optimizer, in the order of their first steps."""
@@ -114,9 +115,11 @@ class StepCounts:
             self._end()
 
     def _is_enough(self, steps: float) -> bool:
-        if self._limit is None or steps < min(FEW, self._limit):
+        if self._limit is None:
             return False
-        return steps >= self._limit or perf_counter() >= self._end_s
+        over = perf_counter() - self._begun_s
+        few = FEWEST if over >= 2 * self._seconds else FEW if over >= self._seconds else inf
+        return steps >= min(self._limit, few)
 
     def _end(self) -> None:
         self._write()

@@ -1,4 +1,4 @@
-# expect: refused: Model sets self.last on each call, which a rewritten forward would not
+# expect: refused: Model sets self.last when it is called, which a rewritten forward would not
 """It remembers a tensor from call to call."""
 
 import torch

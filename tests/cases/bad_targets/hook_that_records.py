@@ -1,4 +1,4 @@
-# expect: refused: Model changes self.seen on each call, which a rewritten forward would not
+# expect: refused: Model changes self.seen when it is called, which a rewritten forward would not
 """A hook that looks on and keeps what it sees."""
 
 import torch

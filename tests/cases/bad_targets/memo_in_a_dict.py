@@ -1,4 +1,4 @@
-# expect: refused: Model changes the global MASKS on each call, which a rewritten forward would not
+# expect: refused: Model changes the global MASKS when it is called, which a rewritten forward would not
 """It keeps results by size in a dictionary of the file."""
 
 import torch

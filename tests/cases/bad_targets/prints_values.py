@@ -1,4 +1,4 @@
-# expect: refused: Model prints on each call, which a rewritten forward would not
+# expect: refused: Model prints when it is called, which a rewritten forward would not
 """It prints a value."""
 
 import torch

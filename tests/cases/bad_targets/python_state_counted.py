@@ -1,4 +1,4 @@
-# expect: refused: Model sets self.calls on each call, which a rewritten forward would not
+# expect: refused: Model sets self.calls when it is called, which a rewritten forward would not
 """It counts its calls in a Python number."""
 
 import torch

@@ -498,11 +498,14 @@ def test_a_program_that_plays_before_it_learns_is_recorded_until_it_has_learned(
     assert clock is not None and clock.words == "a step ends when the optimizer has stepped"
 
 
-@pytest.mark.parametrize(("seconds", "most"), [(None, 9), (1e9, 9), (0.0, limit.FEW)])
+@pytest.mark.parametrize(
+    ("seconds", "most"), [(None, 9), (1e9, 9), (9.0, limit.FEW), (0.0, limit.FEWEST)]
+)
 def test_slow_steps_are_recorded_for_some_time_and_a_few_at_least(
     monkeypatch: pytest.MonkeyPatch, seconds: float | None, most: int
 ) -> None:
-    ended = list[int]()
+    ended, now = list[int](), iter([0.0, *(10.0 for _ in range(9))])
+    monkeypatch.setattr(limit, "perf_counter", lambda: next(now))
     counts = limit.StepCounts(9, lambda: None, lambda: None, is_marked=True, seconds=seconds)
     monkeypatch.setattr(counts, "_end", lambda: ended.append(counts.to_record()["marked"]))
     for _ in range(9):

@@ -4,6 +4,8 @@ beside what is timed."""
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -36,6 +38,7 @@ from kernel_lsp.programs.targets import ProgramTarget
 from kernel_lsp.programs.timetable import UNKNOWN_S, Timetable, words_of_seconds
 from kernel_lsp.records import Job, Outcome, Progress, Report
 from kernel_lsp.snapshots.store import ProgramRecording
+from kernel_lsp.workloads import running
 
 FAST = COMPILED[0]
 CLOCK = Clock(roots=(("__main__", "Net"),), kind="optimizer")
@@ -212,6 +215,26 @@ def _bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within_s: float) -> 
     monkeypatch.setattr(made.runs, "start", start)
     monkeypatch.setattr(made, "started", started, raising=False)
     return made
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_program_whose_steps_do_not_end_its_recording_is_interrupted(count: int) -> None:
+    """``count``: of signals until it ends."""
+    sent, waited = list[signal.Signals](), list[float | None]()
+
+    class Process:
+        send_signal = staticmethod(sent.append)
+
+        @staticmethod
+        def wait(timeout_s: float | None = None) -> int:
+            waited.append(timeout_s)
+            if len(sent) < count:
+                raise subprocess.TimeoutExpired("train.py", timeout_s or 0.0)
+            return -9
+
+    process: Any = Process()
+    assert running._wait(process, 90.0) == -9
+    assert sent == [signal.SIGINT, signal.SIGTERM, signal.SIGKILL][:count] and waited[0] == 90.0
 
 
 @pytest.mark.parametrize(("within_s", "is_timed"), [(200.0, False), (300.0, True)])

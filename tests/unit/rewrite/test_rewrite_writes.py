@@ -241,6 +241,69 @@ def test_a_length_that_decides_stays_as_it_was_recorded(tmp_path: Path, body: st
     assert "cache['k'].shape == (2, 5, 16)" in text
 
 
+# --- torch.compile ----------------------------------------------------------------------------
+
+KEEPING = 'cache["n"].add_(1)\ncache["k"] = torch.cat([cache["k"], x], dim=1)\nreturn self.a(x)'
+
+
+def compiled(folder: Path) -> tuple[Program, str]:
+    """A step of a decoding loop, and its text as it hands itself to torch.compile."""
+    program, workload = net(folder, KEEPING)
+    opened = EngineSession(program, workload, "cuda", [skill("compile-target")])
+    site = next(one for one in opened.capture().sites if one.benefit is None)
+    steps = [Step(skill=site.skill, site=site.site)]
+    return program, opened.propose(steps).candidate.program
+
+
+@pytest.mark.parametrize("failure", ["none", "refused", "too many graphs"])
+def test_a_step_that_writes_into_a_cache_is_compiled_as_one_graph_and_writes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    program, text = compiled(tmp_path)
+    asked, tried = list[dict[str, Any]](), list[int]()
+    failures = {
+        "refused": torch._dynamo.exc.Unsupported("a print"),
+        "too many graphs": torch._dynamo.exc.FailOnRecompileLimitHit("9 of 8"),
+    }
+
+    def compiler(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        def run_compiled(*args: Any) -> Any:
+            tried.append(len(args))
+            if (found := failures.get(failure)) is not None:
+                raise found
+            return function(*args)
+
+        asked.append(options)
+        return run_compiled
+
+    monkeypatch.setattr(torch, "compile", compiler)
+    assert equal(run(program, _on_cpu(text), calls=3), run(program, program.source, calls=3))
+    assert asked == [{"fullgraph": True}]
+    assert len(tried) == (3 if failure == "none" else 1), "at any length of the cache"
+
+
+def test_a_compiled_step_that_fails_behind_a_write_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, text = compiled(tmp_path)
+
+    def compiler(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        def run_compiled(*args: Any) -> Any:
+            function(*args)
+            raise torch.OutOfMemoryError("no room for what comes next")
+
+        return run_compiled
+
+    monkeypatch.setattr(torch, "compile", compiler)
+    with pytest.raises(torch.OutOfMemoryError):
+        run(program, _on_cpu(text))
+
+
+def _on_cpu(text: str) -> str:
+    """The text, for tensors that lie on no GPU."""
+    return text.replace(".is_cuda", ".is_cpu")
+
+
 # --- transformers -----------------------------------------------------------------------------
 
 
