@@ -216,8 +216,8 @@ def _nothing_recorded(status: int) -> WorkloadError:
         )
     if status == INTERRUPTED:
         return WorkloadError(
-            "the program was interrupted, or its time was over, before it called anything of this "
-            "workspace",
+            "the program was interrupted before it called anything of this workspace, or its time "
+            "was over",
             "let it run for some steps: it is ended by itself after --steps N; --within M gives "
             "it more minutes",
         )
