@@ -8,7 +8,7 @@ import pytest
 
 from kernel_lsp import analysis, signatures
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.pipeline.kept import find_call, own_home
+from kernel_lsp.pipeline.kept import _argument_spec, find_call, own_home
 from kernel_lsp.records import Home, Replay, Snapshot
 from kernel_lsp.snapshots import format, store
 
@@ -124,3 +124,11 @@ def test_a_signature_for_something_else_is_none(tmp_path: Path, recording: Path,
     signatures.sign(recording, key=key, kind="skill")
     signatures.Keyring(tmp_path / "data").trust("ada", key.with_suffix(".pub"))
     assert not is_found(tmp_path)
+
+
+def test_a_person_reads_what_a_kept_call_was_given() -> None:
+    tensor = _argument_spec({"name": "x", "dtype": "float32", "shape": [2, 3], "stride": [3, 1]})
+    assert (tensor.shape, tensor.stride, tensor.value) == ((2, 3), (3, 1), None)
+    number = _argument_spec({"name": "n", "value": 3})
+    assert (number.shape, number.stride, number.value) == (None, None, 3)
+    assert _argument_spec({"name": "config", "unknown": "Config", "value": 3}).value == "Config"
