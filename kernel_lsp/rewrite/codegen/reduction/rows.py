@@ -37,7 +37,7 @@ MAX_PADDED = 2.0
 def counts_apart(region: Region, tile: int) -> bool:
     """Whether a tile of so many rows stays within one index of the dimensions before those that are
     reduced. ``rows % n_inner`` of an odd ``n_inner`` tells Triton nothing of neighbors: it gave
-    neighboring threads elements of one row, ``n_inner`` apart (Triton 3.6, sm_90)."""
+    neighboring threads elements of one row, ``n_inner`` apart (Triton 3.9, sm_90)."""
     inner = math.prod(region.dims[axis].size for axis in _inner_axes(region))
     fits = -(-inner // tile) * tile <= inner * MAX_PADDED
     return tile > 1 and inner > 1 and inner % 2 == 1 and fits and bool(_outer_axes(region))
