@@ -147,10 +147,7 @@ def program(
             PRCTL[machine], _unless_argument(_step(_EQUAL, linux.PR_SET_PDEATHSIG, 0, 1))
         )
     if not signals:
-        for numbers in SIGNALS.values():
-            parts += _when(numbers[machine], _unless_argument(_step(_EQUAL, itself, 1, 0)))
-        for numbers, orders in OWNERS:
-            parts += _when(numbers[machine], _unless_second_argument(orders))
+        parts += _refuse_signals(machine, itself)
     if not others:
         for numbers in OF_A_PROCESS.values():
             parts += _when(numbers[machine], _unless_itself(itself))
@@ -165,6 +162,15 @@ def program(
     for number in denied:
         parts += _when(number, [_fail(errno.EPERM)])
     return b"".join([*parts, _step(_RETURN, _ALLOW)])
+
+
+def _refuse_signals(machine: int, itself: int) -> list[bytes]:
+    """Fail where another process is signalled, at once or as the owner of a file's events."""
+    at_once = [
+        _when(n[machine], _unless_argument(_step(_EQUAL, itself, 1, 0))) for n in SIGNALS.values()
+    ]
+    owners = [_when(n[machine], _unless_second_argument(orders)) for n, orders in OWNERS]
+    return [step for steps in (*at_once, *owners) for step in steps]
 
 
 def _machine() -> int:
