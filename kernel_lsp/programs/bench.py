@@ -30,7 +30,7 @@ from kernel_lsp.programs.measuring import (
     RunSchedule,
 )
 from kernel_lsp.programs.resuming import KeptRuns
-from kernel_lsp.programs.runs import ProgramPlan, ProgramRuns
+from kernel_lsp.programs.runs import PROFILED_SHARE, ProgramPlan, ProgramRuns
 from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
@@ -38,7 +38,8 @@ from kernel_lsp.programs.timetable import TARGETS, Timetable, words_of_seconds
 from kernel_lsp.records import Progress, Report
 from kernel_lsp.snapshots.store import ProgramRecording
 
-PROFILED_STEPS = 6
+PROFILED_STEPS, MIN_PROFILED = 6, 3
+"""Fewer where steps are slow; the last is profiled."""
 MAX_PLAIN = 2
 """Ways without our edits that are timed again, beside the program as it is: the fastest."""
 MIN_WAYS = 4
@@ -144,10 +145,18 @@ class ProgramBench:
         """Again, and shorter, where the program has fewer steps than were asked for."""
         names = sorted({one.name for one in targets.rank_targets(self._recorded, None)})
         profiled = [list(name) for name in names]
-        run = self.runs.start(AS_IS, steps=PROFILED_STEPS, profiled=profiled)
+        run = self.runs.start(AS_IS, steps=self._profiled_steps, profiled=profiled)
         if run.failed is None and run.profile is None and run.steps_ms:
             return self.runs.start(AS_IS, steps=len(run.steps_ms) + 1, profiled=profiled)
         return run
+
+    @property
+    def _profiled_steps(self) -> int:
+        """As many as fit, by those that were recorded."""
+        counted = self._recorded.steps.get("optimizers", ())
+        seen = max((int(one["steps"]) for one in counted), default=0)
+        fitting = PROFILED_SHARE * 60 * self.plan.within * seen / self._recorded.elapsed_s
+        return max(MIN_PROFILED, min(PROFILED_STEPS, int(fitting))) if seen else PROFILED_STEPS
 
     # --- 3
 
@@ -163,6 +172,9 @@ class ProgramBench:
             ways.append(self.runs.add(variant))
         if not self.plan.may_compile:
             self.notes.append(NOT_COMPILED)
+        if self.timetable.estimate_s(AS_IS) > (1 - TARGETS) * self.timetable.left_s:
+            self._note_time()  # targets need no times of the step
+            return
         self._measure(ways, ROUNDS.first)
         if variant is not None and is_noticed and self._leaves_time_for_targets(variant):
             self._time_compiled(variant)

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,13 @@ from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StartedRun, StepRun
 from kernel_lsp.programs.timetable import Timetable
 
+PROFILED_SHARE = 1 / 4
+"""Of the time for all, for the profile at most."""
+TIMED_RUNS = 16
+"""Among which the time for all is divided at least: of slow steps a run has fewer than were asked
+for, so that ways can be compared."""
+MIN_TIMED = 8
+"""Steps of a timed run: five are in the steady state."""
 MAX_BESIDE = 4
 """Runs at once whose times do not count."""
 CORES_BESIDE = 4
@@ -104,15 +111,32 @@ class ProgramRuns:
         self._mirrors[variant.name] = self._stack.enter_context(Mirror.of(self.plan.root, own))
         return ProgramWay(name=variant.name, variant=variant.name)
 
+    @property
+    def _all_s(self) -> float:
+        """The time for all."""
+        return 60 * self.plan.within
+
     def learn(self, profiled: StepRun, *, on_gpu: bool) -> None:
-        """Take from a profiled run which files the program imports, and how many runs there is
-        room for."""
+        """Take from a profiled run which files the program imports, how many runs there is room
+        for, and how many steps each can have."""
         own = (path for path in map(Path, profiled.files) if is_own(path, self.plan.root))
         self.texts |= {
             path: read_source(path).text for path in own if path.suffix == ".py" and path.is_file()
         }
         self.looks_ahead = on_gpu and _cores() >= CORES_BESIDE
         self._beside = self._room_for(profiled)
+        if profiled.failed is None and profiled.steps_ms:
+            # The last is the profiled one.
+            slowest_ms = max(profiled.steps_ms[:-1] or profiled.steps_ms)
+            self.fit(profiled.first_s or 0.0, slowest_ms / 1e3)
+
+    def fit(self, first_s: float, step_s: float) -> None:
+        """Choose the steps of a timed run, fewer where they are slow. ``first_s``: until the first
+        step has ended."""
+        fitting = int(self._all_s / TIMED_RUNS / step_s) if step_s else self.plan.steps
+        steps = min(self.plan.steps, max(MIN_TIMED, fitting))
+        self.plan = replace(self.plan, steps=steps)
+        self.timetable.saw(AS_IS, first_s + steps * step_s)
 
     def _room_for(self, run: StepRun) -> int:
         """Runs at once. Without a GPU they would take each other's cores."""
@@ -133,10 +157,8 @@ class ProgramRuns:
         begun = self._begun.pop(place, None) or self._begin(way, more)
         begin = time.monotonic()
         beside = [] if more else [*self._begun.values()]
-        # The program as it is: everything else rests on its profile and its time.
-        is_needed = way == AS_IS and not more.get("check")
-        run_s = self.plan.run_s
-        run = begun.finish(run_s if is_needed else min(run_s, self.timetable.left_s), beside)
+        most_s = PROFILED_SHARE * self._all_s if "profiled" in more else self._all_s
+        run = begun.finish(min(self.plan.run_s, most_s, self.timetable.left_s), beside)
         self._mirrors[way.variant].check_linked()
         if more:
             self._checked[place] = run

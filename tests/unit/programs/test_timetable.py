@@ -217,6 +217,32 @@ def _bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within_s: float) -> 
     return made
 
 
+def test_of_slow_steps_a_run_has_fewer_and_targets_come_before_a_run_that_takes_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _bench(tmp_path, monkeypatch, 300.0)
+    asked = replace(made.runs.plan, within=5.0)
+    for step_s, steps, ends_s in ((0.1, 30, 13.0), (1.0, 18, 28.0), (30.0, 8, 250.0)):
+        made.runs.plan = asked
+        made.runs.fit(10.0, step_s)
+        assert (made.runs.plan.steps, made.timetable.estimate_s(AS_IS)) == (steps, ends_s)
+    made.time_first()
+    assert made.started == [], "250 s are more than two thirds of 300"  # type: ignore[attr-defined]
+    assert any("--within gives it more" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(("seen", "steps"), [(0, 6), (4, 3), (20, 5), (40, 6)])
+def test_a_profile_has_as_many_steps_as_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: int, steps: int
+) -> None:
+    """Of 5 minutes a quarter, where so many steps were recorded in another 5."""
+    made = _bench(tmp_path, monkeypatch, 300.0)
+    made.plan = replace(made.plan, within=5.0)
+    counted = {"optimizers": [{"kind": "SGD", "steps": seen}]} if seen else {}
+    made._recorded = replace(made._recorded, elapsed_s=300.0, steps=counted)
+    assert made._profiled_steps == steps
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_program_whose_steps_do_not_end_its_recording_is_interrupted(count: int) -> None:
     """``count``: of signals until it ends."""
