@@ -155,8 +155,11 @@ class ProgramBench:
         """As many as fit, by those that were recorded."""
         counted = self._recorded.steps.get("optimizers", ())
         seen = max((int(one["steps"]) for one in counted), default=0)
-        fitting = PROFILED_SHARE * 60 * self.plan.within * seen / self._recorded.elapsed_s
-        return max(MIN_PROFILED, min(PROFILED_STEPS, int(fitting))) if seen else PROFILED_STEPS
+        took_s = self._recorded.elapsed_s
+        if not seen or not took_s:
+            return PROFILED_STEPS
+        fitting = PROFILED_SHARE * 60 * self.plan.within * seen / took_s
+        return max(MIN_PROFILED, min(PROFILED_STEPS, int(fitting)))
 
     # --- 3
 
