@@ -230,7 +230,7 @@ def gain_words(found: ProgramOutcome) -> str | None:
 
 
 def _compared_with(found: ProgramOutcome) -> ProgramWay | None:
-    """What the best edits are told against: what they surely beat, else the fastest other way."""
+    """What the best edits are compared with: what they surely beat, else the fastest other way."""
     beaten = found.beaten_by(found.best) if found.best is not None else None
     return beaten or found.without
 

@@ -158,7 +158,7 @@ class ProgramBench:
         took_s = self._recorded.elapsed_s
         if not seen or not took_s:
             return PROFILED_STEPS
-        fitting = PROFILED_SHARE * 60 * self.plan.within * seen / took_s
+        fitting = PROFILED_SHARE * self.plan.within_s * seen / took_s
         return max(MIN_PROFILED, min(PROFILED_STEPS, int(fitting)))
 
     # --- 3
@@ -208,13 +208,13 @@ class ProgramBench:
         """Time the edits that seem to pay beside the fastest way without them, until an interval is
         known; those with which the program computes something else are none. ``tries``: the rounds
         of each time. ``least``: from what gain they seem to."""
-        while (pair := self.measured.promising(least)) is not None and not self.compared.is_right(
-            pair[1]
-        ):
-            self._discard(pair[1])
-        if pair is None:
+        while (pair := self.measured.promising(least)) is not None:
+            before, after = pair
+            if self.compared.is_right(after):
+                break
+            self._discard(after)
+        else:
             return
-        before, after = pair
         if self.measured.surely_beaten(after) == before:
             return
         for rounds in tries:

@@ -60,8 +60,8 @@ WORTH = 1.01
 """Ratio of the step's times from which edits are offered; its interval's lower bound must be above
 1."""
 EARLY = 1.03
-"""The same before targets are looked at: of 1.01x in one round seven rounds told nothing on an H200
-and took 150 of 246 s; targets had 2 s."""
+"""Gain in the first round from which edits are made sure before targets are looked at. Of 1.01x
+nothing was known after seven more rounds on an H200; they took 150 of 246 s, and targets had 2 s."""
 FEW = 4
 """Rounds together below which an interval says little: 10 deviations of the mean with three."""
 T_99 = {1: 63.66, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50}

@@ -141,7 +141,7 @@ async def optimize(
     pipeline: Pipeline, plan: ProgramPlan, data_dir: Path, report: Report
 ) -> ProgramOutcome:
     """Raises KernelLspError when the program cannot be recorded."""
-    timetable = Timetable(time.monotonic() + 60 * plan.within)
+    timetable = Timetable(time.monotonic() + plan.within_s)
     recorded = _last_recording(plan, data_dir) or _record(plan, data_dir, report)
     clock = clock_of(recorded)
     if clock is None:
@@ -185,7 +185,7 @@ def _last_recording(plan: ProgramPlan, data_dir: Path) -> ProgramRecording | Non
 
 
 def _record(plan: ProgramPlan, data_dir: Path, report: Report) -> ProgramRecording:
-    seconds = RECORDED * 60 * plan.within
+    seconds = RECORDED * plan.within_s
     words = f"for {plan.steps} steps, or {words_of_seconds(seconds)}"
     report(Progress(phase="record", message=f"running {' '.join(plan.command)} {words}"))
     out = running.default_path(plan.root, plan.command)

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,11 @@ class ProgramPlan:
     marked: tuple[str, str] | None = None
     """Module and name of the function that is a step; None: it is found."""
 
+    @property
+    def within_s(self) -> float:
+        """Seconds for all of it."""
+        return 60 * self.within
+
 
 class ProgramRuns:
     """Starts runs of the program, as it is and with our edits, within the time for all."""
@@ -80,6 +85,8 @@ class ProgramRuns:
     ) -> None:
         """``measured``: timed runs so far, by which others are estimated."""
         self.plan, self.clock, self.timetable = plan, clock, timetable
+        self.steps = plan.steps
+        """Of one timed run."""
         self.variants: dict[str, ProgramVariant] = {}
         self.texts: dict[Path, str] = {}
         """Files of the workspace that the program imports."""
@@ -111,11 +118,6 @@ class ProgramRuns:
         self._mirrors[variant.name] = self._stack.enter_context(Mirror.of(self.plan.root, own))
         return ProgramWay(name=variant.name, variant=variant.name)
 
-    @property
-    def _all_s(self) -> float:
-        """The time for all."""
-        return 60 * self.plan.within
-
     def learn(self, profiled: StepRun, *, on_gpu: bool) -> None:
         """Take from a profiled run which files the program imports, how many runs there is room
         for, and how many steps each can have."""
@@ -133,10 +135,9 @@ class ProgramRuns:
     def fit(self, first_s: float, step_s: float) -> None:
         """Choose the steps of a timed run, fewer where they are slow. ``first_s``: until the first
         step has ended."""
-        fitting = int(self._all_s / TIMED_RUNS / step_s) if step_s else self.plan.steps
-        steps = min(self.plan.steps, max(MIN_TIMED, fitting))
-        self.plan = replace(self.plan, steps=steps)
-        self.timetable.saw(AS_IS, first_s + steps * step_s)
+        fitting = int(self.plan.within_s / TIMED_RUNS / step_s) if step_s else self.plan.steps
+        self.steps = min(self.plan.steps, max(MIN_TIMED, fitting))
+        self.timetable.saw(AS_IS, first_s + self.steps * step_s)
 
     def _room_for(self, run: StepRun) -> int:
         """Runs at once. Without a GPU they would take each other's cores."""
@@ -157,7 +158,7 @@ class ProgramRuns:
         begun = self._begun.pop(place, None) or self._begin(way, more)
         begin = time.monotonic()
         beside = [] if more else [*self._begun.values()]
-        most_s = PROFILED_SHARE * self._all_s if "profiled" in more else self._all_s
+        most_s = self.plan.within_s * (PROFILED_SHARE if "profiled" in more else 1.0)
         run = begun.finish(min(self.plan.run_s, most_s, self.timetable.left_s), beside)
         self._mirrors[way.variant].check_linked()
         if more:
@@ -214,7 +215,7 @@ class ProgramRuns:
     def _key(self, way: ProgramWay, number: int, more: dict[str, Any]) -> Any:
         texts = self.variants[way.variant].texts if way.variant is not None else {}
         changed = {str(path): text for path, text in {**self.texts, **texts}.items()}
-        asked = {"steps": self.plan.steps, **more}
+        asked = {"steps": self.steps, **more}
         return [way, number, self.clock, self.plan.command, asked, changed]
 
     def _find_kept(self, key: Any, more: dict[str, Any]) -> StepRun | None:
@@ -226,7 +227,7 @@ class ProgramRuns:
 
     def _begin(self, way: ProgramWay, more: dict[str, Any], *, held: bool = False) -> StartedRun:
         texts = self.variants[way.variant].texts if way.variant is not None else {}
-        asked = {"steps": self.plan.steps, **more}
+        asked = {"steps": self.steps, **more}
         return StartedRun(
             self._mirrors[way.variant],
             self.plan.command,

@@ -87,10 +87,8 @@ class Mutate:
         """Untried combinations, the most promising first: at first anywhere, then near ones before
         far ones."""
         known = judged_speeds(space, self._archive.attempts)
-        near, anywhere = (
-            space.near(center, 2),
-            space.all() if space.size <= MAX_LISTED else iter(()),
-        )
+        near = space.near(center, 2)
+        anywhere = space.all() if space.size <= MAX_LISTED else iter(())
         scattered = len(known) < SCATTERED
         for points in (anywhere, near) if scattered else (near, anywhere):
             fresh = [

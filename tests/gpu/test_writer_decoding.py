@@ -33,7 +33,7 @@ def test_graphs_write_what_transformers_writes_whoever_shares_the_places() -> No
         expected.append(reply[: reply.index(7) + 1] if 7 in reply else reply)
     # In bfloat16 two orders of sums differ in most replies of weights that nobody has trained.
     decoder = WriterDecoder(
-        model, places=7, context=700, on_gpu=torch.float32
+        model, places=7, context=700, gpu_dtype=torch.float32
     )  # two spans and a shrunken rest
     found = decoder.replies(questions, lambda s: s.argmax(-1), 7, 90, time.monotonic() + 60)
     # Two orders of sums may differ in a choice, and then in all that follow.

@@ -42,13 +42,13 @@ class WriterDecoder:
     """Places for questions, with the keys and values of each."""
 
     def __init__(
-        self, model: Any, places: int, context: int, *, on_gpu: torch.dtype = torch.bfloat16
+        self, model: Any, places: int, context: int, *, gpu_dtype: torch.dtype = torch.bfloat16
     ) -> None:
-        """``model``: a LlamaForCausalLM. ``context``: tokens of question and reply. ``on_gpu``:
-        type of the copy of its weights that writes there."""
+        """``model``: a LlamaForCausalLM. ``context``: tokens of question and reply. ``gpu_dtype``:
+        of the copy of its weights that writes on a GPU."""
         config, self._device = model.config, model.device
         self._on_gpu = self._device.type == "cuda"
-        self._model = copy.deepcopy(model).to(on_gpu) if self._on_gpu else model
+        self._model = copy.deepcopy(model).to(gpu_dtype) if self._on_gpu else model
         self._context = context
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self._width = config.head_dim

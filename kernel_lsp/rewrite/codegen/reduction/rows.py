@@ -31,7 +31,7 @@ from kernel_lsp.rewrite.codegen.reduction import accumulate
 from kernel_lsp.rewrite.generated import GeneratedSource
 
 MAX_PADDED = 2.0
-"""Lanes for each row, up to which the last tile of rows may be left partly empty."""
+"""Rows of whole tiles for each row that exists, at most: the rest of the last tile is empty."""
 
 
 def counts_apart(region: Region, tile: int) -> bool:
