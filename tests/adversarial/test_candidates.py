@@ -135,8 +135,8 @@ async def test_an_attack_is_rejected(gate: Gate, attack: Path) -> None:
             request(attack, SHORT_S if attack.stem in ENDLESS else LONG_S)
         )
     except EvaluationError:
-        # The limit is the judge's, too, and a busy machine may keep that waiting.
-        assert attack.stem in ENDLESS
+        # A short limit is the judge's, too, and a busy machine may keep that waiting. No attack may
+        # keep it from a verdict twice.
         evaluation = await gate.evaluate(request(attack, LONG_S))
     assert evaluation.status is not EvalStatus.PASSED
     assert evaluation.detail

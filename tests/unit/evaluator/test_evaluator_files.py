@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -130,3 +130,39 @@ async def test_a_sandbox_with_thousands_of_nested_folders_is_closed_and_gone() -
     os.close(here)
     await sandbox.close()
     assert not sandbox.root.exists()
+
+
+class Dies:
+    """A child that ends before it is ready."""
+
+    def __init__(self, because: str) -> None:
+        self.ended_because = because
+
+    async def ask(self, message: dict[str, Any], blobs: list[bytes], timeout_s: float) -> Any:
+        raise WorkerLost("exited with 1")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("ended_by_us", "started"), [(False, 2), (True, 1)])
+async def test_a_process_that_ends_before_it_is_ready_is_started_once_more(
+    *, ended_by_us: bool, started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "class Model:\n    pass\n\ndef get_inputs():\n    return []\n"
+    parties = [
+        Party(cast("Any", Dies("it took too much memory" if ended_by_us else "")), "worker"),
+        Party(cast("Any", Child({"ok": True}, [])), "worker"),
+    ]
+    asked = []
+
+    async def start(self: Sandbox, name: str, key: str) -> Party:
+        asked.append(name)
+        return parties[len(asked) - 1]
+
+    monkeypatch.setattr(Sandbox, "_start_candidates", start)
+    async with Sandbox(request_from_files(source, source, device="cpu")) as sandbox:
+        if ended_by_us:
+            with pytest.raises(WorkerLost):
+                await sandbox.worker()
+        else:
+            assert await sandbox.worker() is parties[1]
+    assert asked == ["worker"] * started
