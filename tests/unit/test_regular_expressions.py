@@ -275,11 +275,11 @@ def slow_comments() -> dict[str, str]:
 @pytest.mark.parametrize("comment", slow_comments().values(), ids=slow_comments())
 def test_a_comment_of_200_kb_costs_no_more_than_reading_it(comment: str) -> None:
     text = f"import torch\n\n\n{comment}\ndef forward(x):\n    return torch.diag(x) @ x\n"
-    begun = time.perf_counter()
+    begun = time.thread_time()
     snapshot = Snapshot(uri="file:///a.py", text=text)
     for target in analyze(snapshot).targets:
         workloads_for(snapshot, target, None)
-    assert time.perf_counter() - begun < 0.5, "a hover waits for it"
+    assert time.thread_time() - begun < 0.5, "a hover waits for it"
 
 
 @pytest.mark.parametrize(
@@ -295,9 +295,9 @@ def test_a_comment_of_200_kb_costs_no_more_than_reading_it(comment: str) -> None
 def test_a_skill_of_64_kb_is_read_in_half_a_second(tmp_path: Path, body: str) -> None:
     head = "---\nname: a\ndescription: b\nmetadata: {scope: graph, tags: [c], version: 1}\n---\n"
     (tmp_path / "SKILL.md").write_text(head + body)
-    begun = time.perf_counter()
+    begun = time.thread_time()
     assert format.lint(tmp_path)
-    assert time.perf_counter() - begun < 0.5
+    assert time.thread_time() - begun < 0.5
 
 
 @pytest.mark.parametrize(
@@ -313,9 +313,9 @@ def test_a_skill_of_64_kb_is_read_in_half_a_second(tmp_path: Path, body: str) ->
 def test_front_matter_of_64_kb_is_read_in_seconds(tmp_path: Path, front: str) -> None:
     """PyYAML takes most of it, and linear time."""
     (tmp_path / "SKILL.md").write_text(f"---\n{front}\n---\n# a\n")
-    begun = time.perf_counter()
+    begun = time.thread_time()
     assert format.lint(tmp_path)
-    assert time.perf_counter() - begun < 4.0
+    assert time.thread_time() - begun < 4.0
 
 
 def test_headings_are_what_they_were() -> None:

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from test_evaluator_vetoes import Scripted, claims, times
+from test_evaluator_vetoes import Scripted, claims, outside, times
 
 from kernel_lsp.evaluator import EvaluationBudget, Gate
 from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected
 from kernel_lsp.evaluator.sharing.competing import CompetingLoad, Load
 from kernel_lsp.evaluator.trials import shapes_of
 from kernel_lsp.evaluator.verify import request_from_files
-from kernel_lsp.evaluator.vetoes import Disturbance, outside_clock
+from kernel_lsp.evaluator.vetoes import Disturbance
 from kernel_lsp.presenter import verdicts
 from kernel_lsp.records import EvalStatus, Evaluation, Interval, SpeedAnswer
 
@@ -92,14 +92,9 @@ async def test_in_quiet_moments_it_is_one(load: CompetingLoad | None) -> None:
 
 
 async def clocked(load: CompetingLoad) -> PartialEvaluation:
-    found = claims()
-
-    def burst(provider: str, count: int) -> dict[str, bool]:
-        time.sleep({"eager": 2e-3, "candidate": 8e-3}[provider] * count)
-        return {"ok": True}
-
-    await outside_clock(Scripted(burst=burst), {"eager": 2.5, "candidate": 2.0}, 10, found, load)
-    return found
+    return await outside(
+        {"eager": 2e-3, "candidate": 8e-3}, {"eager": 2.5, "candidate": 2.0}, load=load
+    )
 
 
 async def test_the_parents_clock_condemns_in_quiet_moments_only() -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from kernel_lsp.evaluator import roofline, vetoes
 from kernel_lsp.evaluator.findings import PartialEvaluation, Rejected
 from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.evaluator.sharing.competing import CompetingLoad
 from kernel_lsp.records import EvalStatus, Interval, Program, TargetKind, Workload, WorkloadOrigin
 
 
@@ -83,36 +84,40 @@ async def test_a_difference_within_the_noise_condemns_nobody() -> None:
     assert check(found, "baseline-undisturbed") is None
 
 
-# --- the parent's clock: beside other tests sleeps of 4 ms take 8 ----------------------------
+# --- the parent's clock ----------------------------------------------------------------------
 
 
 async def outside(
-    seconds: dict[str, float], claimed: dict[str, float], claim: Interval | None = None
+    seconds: dict[str, float],
+    claimed: dict[str, float],
+    claim: Interval | None = None,
+    load: CompetingLoad | None = None,
 ) -> PartialEvaluation:
-    found = PartialEvaluation(speedups={"eager": claim}) if claim else claims()
+    """What is found where a call takes ``seconds`` by a clock that only calls move: beside other
+    tests real sleeps of 4 ms take 8, and a pause of the machine makes any claim believable."""
+    found, now = PartialEvaluation(speedups={"eager": claim}) if claim else claims(), [0.0]
 
     def burst(provider: str, count: int) -> dict[str, Any]:
-        time.sleep(seconds[provider] * count)
+        now[0] += seconds[provider] * count
         return {"ok": True}
 
-    await vetoes.outside_clock(Scripted(burst=burst), claimed, 10, found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vetoes, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+        await vetoes.outside_clock(Scripted(burst=burst), claimed, 10, found, load)
     return found
 
 
-@pytest.mark.alone
 async def test_times_that_the_parent_sees_too_are_believed() -> None:
     found = await outside({"eager": 5e-3, "candidate": 2e-3}, {"eager": 5.5, "candidate": 2.5})
     assert check(found, "outside-clock") is True and found.speedups["eager"].mid == 2.0
 
 
-@pytest.mark.alone
 async def test_a_candidate_that_takes_four_times_what_it_claims_is_rejected() -> None:
     with pytest.raises(Rejected) as rejection:
         await outside({"eager": 5e-3, "candidate": 8e-3}, {"eager": 5.5, "candidate": 2.0})
     assert rejection.value.status is EvalStatus.CHEATED
 
 
-@pytest.mark.alone
 async def test_what_the_interval_leaves_open_condemns_nobody_but_the_claim_pays_for_all_that_was_seen() -> (
     None
 ):
@@ -124,20 +129,17 @@ async def test_what_the_interval_leaves_open_condemns_nobody_but_the_claim_pays_
     assert found.speedups["eager"].mid <= 2.0 / 3.5
 
 
-@pytest.mark.alone
 async def test_a_lie_beyond_the_widest_interval_is_rejected() -> None:
     busy = Interval(low=1.0, mid=2.0, high=4.0)
     with pytest.raises(Rejected):
         await outside({"eager": 5e-3, "candidate": 8e-3}, {"eager": 5.5, "candidate": 0.5}, busy)
 
 
-@pytest.mark.alone
 async def test_what_slows_eager_down_as_well_is_a_busy_machine() -> None:
     found = await outside({"eager": 20e-3, "candidate": 8e-3}, {"eager": 5.0, "candidate": 2.0})
     assert check(found, "outside-clock") is True
 
 
-@pytest.mark.alone
 async def test_a_doubtful_claim_is_lowered() -> None:
     found = await outside({"eager": 4e-3, "candidate": 3.2e-3}, {"eager": 5.5, "candidate": 2.0})
     assert check(found, "outside-clock") is None

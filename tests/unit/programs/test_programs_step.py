@@ -180,9 +180,8 @@ def test_what_a_hostile_program_leaves_for_us_ends_as_a_run_that_failed(
         "log = os.path.join(os.path.dirname(out), 'log')\n"
         f"{leave}\nos._exit(3)\n"
     )
-    begun = time.monotonic()
-    assert steps_of(root, timeout_s=30.0).failed
-    assert time.monotonic() - begun < 30
+    run = steps_of(root)
+    assert run.failed and not run.is_cut_off
 
 
 def test_an_edit_that_raises_raises_and_a_program_without_steps_says_so(root: Path) -> None:
@@ -769,17 +768,22 @@ def test_tokens_are_counted_where_scores_of_each_come_out(
 
 @pytest.mark.skipif(os.name == "nt", reason="a signal of POSIX")
 def test_ctrl_c_ends_a_timed_run_at_once_and_its_process(root: Path) -> None:
-    sleeps = "import time\nopen('started', 'w')\ntime.sleep(60)\n"
+    started = root.parent / "started"
+    sleeps = f"import time\nopen({str(started)!r}, 'w')\ntime.sleep(600)\n"
 
     async def measured() -> None:
-        steps_of(root, {root / "train.py": sleeps}, timeout_s=60.0)
+        steps_of(root, {root / "train.py": sleeps}, timeout_s=600.0)
 
-    timer = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT))
+    def press() -> None:
+        while not started.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
     begun = time.monotonic()
-    timer.start()
+    threading.Thread(target=press, daemon=True).start()
     with pytest.raises(KeyboardInterrupt), asyncio.Runner() as runner:
         runner.run(measured())
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 300
 
 
 def test_an_unruly_program_that_fails_is_recorded_up_to_there(root: Path, tmp_path: Path) -> None:
