@@ -33,6 +33,7 @@ from kernel_lsp.records import Json
 from trainer.data.intervals import interval
 from trainer.writer import data, helpers
 from trainer.writer.judging import (
+    COMPILED,
     UNCHANGED,
     KnownVerdicts,
     WriterJudge,
@@ -40,11 +41,10 @@ from trainer.writer.judging import (
     WrittenCase,
 )
 from trainer.writer.reinforcing import FOLDER, VERDICTS, again, load_model
-from trainer.writer.rows import WriterRow
+from trainer.writer.rows import WriterRow, has_kernel
 from trainer.writer.sampling import SamplingPlan, replies
 from trainer.writer.split import WriterPart
 from trainer.writer.training import MODEL
-from trainer.writer.turns import has_kernel
 
 RESULT, REPLIES = "evaluate.json", "replies.json"
 MAX_BYTES = 2**30
@@ -122,7 +122,8 @@ class WriterEvaluation:
         }
         shared = helpers.read(folder / MODEL)
         device = "cuda" if device == "cuda" else "interpreter"
-        self.judge = WriterJudge(device, plan.at_once, shared, KnownVerdicts(folder / VERDICTS))
+        known, compiled = KnownVerdicts(folder / VERDICTS), folder / COMPILED
+        self.judge = WriterJudge(device, plan.at_once, shared, known, compiled)
 
     def write(self) -> None:
         """Writes what was found so far."""
@@ -345,7 +346,7 @@ def nearest(row: WriterRow, training: Sequence[WriterRow]) -> str:
     grams = set(row.grams)
     best = max(training, key=lambda one: len(grams.intersection(one.grams)) / (len(one.grams) or 1))
     body = parse(best.replies[0].text).body
-    forward = body[-1]
+    forward = next(one for one in body if getattr(one, "name", "") == "forward")
     if isinstance(forward, ast.FunctionDef):
         inputs = [ast.arg(arg=name) for name in ("self", *row.names.inputs.values())]
         forward.args = ast.arguments(

@@ -1,19 +1,22 @@
 """What a writer wrote, judged by the product's gate: values only, many at once, then some timed.
 
-Equal programs are judged once. A reply that cannot be put into its program, or that leaves the
-program as it was, never reaches the gate. Triton's interpreter judges a batch of `SMALL_BATCH`: it
-took more than 90 s for a call of 256 programs. What is not judged when the time is up has no
-verdict and counts nowhere. `KnownVerdicts` outlives the process. Not covered: what is asked of the
-writer (evaluating.py), what a verdict is worth (turns.py)."""
+Equal programs are judged once. Replies to `TASKS_AT_ONCE` tasks come by turns: a gate opens a
+task's reference once for all of them, and half of the cores waited for the next opening. A reply
+that cannot be put into its program, or that leaves the program as it was, never reaches the gate.
+Triton's interpreter judges a batch of `SMALL_BATCH`: it took more than 90 s for a call of 256
+programs. What is not judged when the time is up has no verdict and counts nowhere.
+`KnownVerdicts` outlives the process. Not covered: what is asked of the writer (evaluating.py),
+what a verdict is worth (turns.py)."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import hashlib
+import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -30,7 +33,10 @@ from trainer.writer.rows import WORKLOAD, WriterRow
 
 GATES = 2
 """Gates beside each other, each of which judges a candidate per two cores."""
+TASKS_AT_ONCE = 4 * GATES
+"""Each gate keeps so many references open (evaluator/judges.py)."""
 SMALL_BATCH = 2
+COMPILED = "compiled"
 UNREADABLE, UNCHANGED, REFUSED = "unreadable", "unchanged", "not_judged"
 VALUES = EvaluationBudget(compile_s=0, load_s=40, call_s=20)
 TIMES = EvaluationBudget(compile_s=30, load_s=40, call_s=20, timing_s=1.0)
@@ -105,18 +111,26 @@ class WriterJudge:
     """Verdicts by text, so that baselines and samples that are equal share them."""
 
     def __init__(
-        self, device: str, at_once: int, helpers: Helpers, store: KnownVerdicts | None = None
+        self,
+        device: str,
+        at_once: int,
+        helpers: Helpers,
+        store: KnownVerdicts | None = None,
+        compiled: Path | None = None,
     ) -> None:
-        """``device``: cuda, or interpreter where there is no GPU."""
+        """``device``: cuda, or interpreter where there is no GPU. ``compiled``: a folder for what
+        every process would compile again, Triton's driver above all."""
         self._device, self._at_once, self._helpers = device, at_once, helpers
+        self._compiled = compiled
         self._store = store or KnownVerdicts(None)
         self._gates: list[Gate] = []
         self._gate_of: dict[str, Gate] = {}
         self.known: dict[str, WriterVerdict] = {}
 
     async def judge(self, cases: Sequence[WrittenCase], end: float, *, timed: bool = False) -> None:
-        """Into `known`, as far as the time goes (``end``, on the monotonic clock), in their order:
-        what no program can be made of is no likelier to be known than what the gate must judge."""
+        """Into `known`, as far as the time goes (``end``, on the monotonic clock), a few tasks at a
+        time in their order: what no program can be made of is no likelier to be known than what the
+        gate must judge."""
         fresh = {case.key: case for case in cases if timed or case.key not in self.known}
 
         async def work(case: WrittenCase) -> None:
@@ -125,7 +139,7 @@ class WriterJudge:
             if verdict is not None:
                 self.known[case.key] = verdict
 
-        await share(until(end, fresh.values()), work, self._at_once, end)
+        await share(until(end, by_turns(list(fresh.values()))), work, self._at_once, end)
 
     async def _asked(self, case: WrittenCase, text: str, timed: bool) -> WriterVerdict | None:
         """The gate's verdict on a program, or the one that it gave before."""
@@ -145,7 +159,8 @@ class WriterJudge:
         """Where this row's program is judged each time: a gate opens a reference once for all
         replies that come one after the other."""
         if not self._gates:
-            self._gates = [Gate() for _ in range(1 if self._at_once < 4 else GATES)]
+            count = 1 if self._at_once < 4 else GATES
+            self._gates = [Gate(cache=self._compiled) for _ in range(count)]
         following = self._gates[len(self._gate_of) % len(self._gates)]
         return self._gate_of.setdefault(row.name, following)
 
@@ -191,6 +206,17 @@ class WriterJudge:
         if time.monotonic() - begun > 60:
             print(f"slow: {case.row.name} took {time.monotonic() - begun:.0f} s", flush=True)
         return verdict
+
+
+def by_turns(cases: Sequence[WrittenCase]) -> Iterator[WrittenCase]:
+    """The first replies to `TASKS_AT_ONCE` tasks, then their second ones, …, then other tasks."""
+    tasks: dict[str, list[WrittenCase]] = {}
+    for case in cases:
+        tasks.setdefault(case.row.name, []).append(case)
+    each = list(tasks.values())
+    for at in range(0, len(each), TASKS_AT_ONCE):
+        for turn in itertools.zip_longest(*each[at : at + TASKS_AT_ONCE]):
+            yield from (case for case in turn if case is not None)
 
 
 def with_small_batch(row: WriterRow) -> WriterRow:

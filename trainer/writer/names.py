@@ -4,22 +4,27 @@
     short = names.shorten(reply)                a reply of the engine, as it is learned
     reply = names.restore(short)                what a model wrote, with the program's own names
 
-Tensors of a launcher and of its kernels are t1, t2 in the order of its arguments. In 11 of 21
-replies that failed, the first writer had called an attribute by the name of another task. Not
-covered: names inside kernels that no argument has."""
+Values are n6, n7 as the question's graph calls them (rows.py), so that a line of a kernel is a
+line of the graph in other words. Tensors of a launcher and of its kernels are called as what
+``forward`` gives it. A short reply has its ``forward`` first: what is computed where is decided
+before it is written. In 11 of 21 replies that failed, the first writer had called an attribute by
+the name of another task. Not covered: names inside kernels that the graph does not have."""
 
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from kernel_lsp import parsing
 from kernel_lsp.records import GraphView, Operation, OperationRole
 from trainer.writer.short_form import UnreadableReply
 
 _NUMBERED = re.compile(r"[anvxt][0-9]+")
+_VALUE = re.compile(r"n[0-9]+(_[0-9]+)?")
 _KERNEL, _LAUNCHER = re.compile(r"k[0-9]+"), re.compile(r"f[0-9]+")
 
 
@@ -73,18 +78,23 @@ class Names:
     def shorten(self, reply: str) -> str:
         """Raises UnreadableReply."""
         head, body = _parsed(reply)
+        for function in body:
+            _Split().visit(function)
         forward = _forward(body)
         known = {**self.inputs, **self.locals}
         for name in _assigned_names(forward):
-            known.setdefault(name, f"v{len(known) - len(self.inputs) + 1}")
+            if not _VALUE.fullmatch(name):
+                known.setdefault(name, f"v{len(known) - len(self.inputs) + 1}")
         _rename_names(forward, known)
         _rename_attributes(forward, self.attributes)
         for launcher in body:
-            if isinstance(launcher, ast.FunctionDef) and _LAUNCHER.fullmatch(launcher.name):
+            if _is_launcher(launcher):
                 _number_tensors(launcher, body)
         for pattern in (_KERNEL, _LAUNCHER):  # launchers are equal once their kernels are
             body = _merged(body, pattern)
-        return _joined(head, _reached(body))
+        kept = _reached(body)
+        _name_tensors(forward, kept)
+        return _joined(head, _from_the_top(forward, kept))
 
     def message(self, text: str) -> str:
         """What was said about the program, with the short names of its attributes."""
@@ -96,7 +106,7 @@ class Names:
         forward = _forward(body)
         _rename_names(forward, {new: old for old, new in self.inputs.items()})
         _rename_attributes(forward, {new: old for old, new in self.attributes.items()})
-        return _joined(head, body)
+        return _joined(head, [*(one for one in body if one is not forward), forward])
 
 
 def _value_name(
@@ -177,25 +187,116 @@ def _rename_attributes(tree: ast.AST, names: Mapping[str, str]) -> None:
             node.attr = names.get(node.attr, node.attr)
 
 
-def _number_tensors(launcher: ast.FunctionDef, body: Sequence[ast.stmt]) -> None:
-    """Names of a launcher's arguments, in it and in the kernels that it starts."""
-    used = {node.id for node in ast.walk(launcher) if isinstance(node, ast.Name)}
-    group = [launcher] + [
+def _from_the_top(forward: ast.FunctionDef, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """``forward``, then launchers and kernels in the order in which they are used, numbered so."""
+    functions = {one.name: one for one in body if isinstance(one, ast.FunctionDef)}
+    ordered: dict[str, ast.FunctionDef] = {"forward": forward}
+    waiting = [forward]
+    while waiting:
+        for name in _names_of(waiting.pop(0)):
+            if name in functions and name not in ordered:
+                ordered[name] = functions[name]
+                waiting.append(functions[name])
+    numbered: dict[str, str] = {}
+    for name in ordered:
+        for letter, pattern in (("k", _KERNEL), ("f", _LAUNCHER)):
+            if pattern.fullmatch(name):
+                count = sum(new.startswith(letter) for new in numbered.values())
+                numbered[name] = f"{letter}{count + 1}"
+    for function in ordered.values():
+        function.name = numbered.get(function.name, function.name)
+        _rename_all(function, lambda name: numbered.get(name, name))
+    others = [one for one in body if not isinstance(one, ast.FunctionDef)]
+    return [*others, *ordered.values()]
+
+
+def _names_of(tree: ast.AST) -> list[str]:
+    """In the order of the text."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return [one.id for one in sorted(found, key=lambda one: (one.lineno, one.col_offset))]
+
+
+def _is_launcher(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    return isinstance(node, ast.FunctionDef) and _LAUNCHER.fullmatch(node.name) is not None
+
+
+def _started_by(launcher: ast.FunctionDef, body: Sequence[ast.stmt]) -> list[ast.FunctionDef]:
+    """The launcher and its kernels."""
+    used = _names_of(launcher)
+    kernels = [
         one
         for one in body
         if isinstance(one, ast.FunctionDef) and one.name in used and _KERNEL.fullmatch(one.name)
     ]
+    return [launcher, *kernels]
+
+
+def _number_tensors(launcher: ast.FunctionDef, body: Sequence[ast.stmt]) -> None:
+    """Names of a launcher's arguments, in it and in the kernels that it starts: t1, t2, …"""
     names = [one.arg for one in launcher.args.args]
-    stems = sorted(enumerate(names, 1), key=lambda one: len(one[1]), reverse=True)
+    _rename_stems(launcher, body, {name: f"t{number}" for number, name in enumerate(names, 1)})
 
-    def renamed(name: str) -> str:
-        for number, stem in stems:
-            if name == stem or name.startswith(f"{stem}_"):
-                return f"t{number}{name[len(stem) :]}"
-        return name
 
-    for function in group:
+def _name_tensors(forward: ast.FunctionDef, body: Sequence[ast.stmt]) -> None:
+    """A launcher's arguments are called as what its first call is given; where that is no name,
+    or something else has it, it stays t1, t2, …"""
+    calls: dict[str, ast.Call] = {}
+    for node in ast.walk(forward):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            calls.setdefault(node.func.id, node)
+    for launcher in body:
+        if _is_launcher(launcher) and launcher.name in calls:
+            group = _started_by(launcher, body)
+            taken = {name for function in group for name in _names_in(function)}
+            given = zip(launcher.args.args, calls[launcher.name].args, strict=False)
+            stems: dict[str, str] = {}
+            for argument, value in given:
+                name = _plain_name(value)
+                if name is not None and name not in taken and name not in stems.values():
+                    stems[argument.arg] = name
+            _rename_stems(launcher, body, stems)
+
+
+def _names_in(function: ast.FunctionDef) -> set[str]:
+    return {
+        node.id if isinstance(node, ast.Name) else node.arg
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name | ast.arg)
+    }
+
+
+def _plain_name(value: ast.expr) -> str | None:
+    """``self.a1[0].weight`` -> ``a1_0_weight``; None for what is computed."""
+    text = ast.unparse(value).removeprefix("self.")
+    name = re.sub(r"[\[.]", "_", text.replace("]", ""))
+    return name if re.fullmatch(r"[anvx][0-9]+\w*", name) else None
+
+
+def _rename_stems(
+    launcher: ast.FunctionDef, body: Sequence[ast.stmt], stems: Mapping[str, str]
+) -> None:
+    """Names and what begins with them: ``x_ptr``, ``x_tile``."""
+    longest = sorted(stems, key=len, reverse=True)
+    for function in _started_by(launcher, body):
+        computed = set() if function is launcher else _computed(function, stems)
+
+        def renamed(name: str, computed: Set[str] = computed) -> str:
+            for stem in () if name in computed else longest:
+                if name == stem or name.startswith(f"{stem}_"):
+                    return stems[stem] + name[len(stem) :]
+            return name
+
         _rename_all(function, renamed)
+
+
+def _computed(kernel: ast.FunctionDef, stems: Iterable[str]) -> set[str]:
+    """Names of tensors by which a kernel calls something that it has not loaded."""
+    values: dict[str, str] = {}
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            values[name] = values.get(name, "") + ast.unparse(node.value)
+    return {name for name in stems if name in values and f"{name}_ptr" not in values[name]}
 
 
 def _rename_all(function: ast.FunctionDef, renamed: Callable[[str], str]) -> None:
@@ -217,9 +318,8 @@ def _merged(body: Sequence[ast.stmt], pattern: re.Pattern[str]) -> list[ast.stmt
     kept = []
     for node in body:
         if isinstance(node, ast.FunctionDef) and pattern.fullmatch(node.name):
-            own, node.name = node.name, "_"
-            text = ast.dump(node)
-            node.name = own
+            own = node.name
+            text = _without_own_names(node)
             names[own] = first.setdefault(text, own)
             if names[own] != own:
                 continue
@@ -229,6 +329,37 @@ def _merged(body: Sequence[ast.stmt], pattern: re.Pattern[str]) -> list[ast.stmt
             if isinstance(inner, ast.Name):
                 inner.id = names.get(inner.id, inner.id)
     return kept
+
+
+class _Split(ast.NodeTransformer):
+    """``a, b = (f(a), g(b))`` in two statements: how many fit into a line depends on names that
+    a reply does not have."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
+        target, value = node.targets[0], node.value
+        if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
+            return node
+        pairs = list(zip(target.elts, value.elts, strict=True))
+        for place, (one, _) in enumerate(pairs):
+            later = {name for _, text in pairs[place + 1 :] for name in _names_of(text)}
+            if not isinstance(one, ast.Name) or one.id in later:
+                return node
+        return [
+            ast.copy_location(ast.Assign(targets=[one], value=text), node) for one, text in pairs
+        ]
+
+
+def _without_own_names(function: ast.FunctionDef) -> str:
+    """The function's tree with its values numbered as they come."""
+    plain = copy.deepcopy(function)
+    plain.name = "_"
+    numbers: dict[str, str] = {}
+
+    def renamed(name: str) -> str:
+        return numbers.setdefault(name, f"n{len(numbers)}") if _VALUE.fullmatch(name) else name
+
+    _rename_all(plain, renamed)
+    return ast.dump(plain)
 
 
 def _reached(body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -254,10 +385,10 @@ def _parsed(reply: str) -> tuple[str, list[ast.stmt]]:
 
 
 def _forward(body: Sequence[ast.stmt]) -> ast.FunctionDef:
-    last = body[-1] if body else None
-    if not isinstance(last, ast.FunctionDef) or last.name != "forward":
-        raise UnreadableReply("the reply does not end with a forward")
-    return last
+    found = [one for one in body if isinstance(one, ast.FunctionDef) and one.name == "forward"]
+    if len(found) != 1:
+        raise UnreadableReply(f"the reply has {len(found)} functions called forward")
+    return found[0]
 
 
 def _joined(head: str, body: Sequence[ast.stmt]) -> str:

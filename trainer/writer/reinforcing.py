@@ -36,7 +36,7 @@ from trainer.algorithms.advantages import EPSILON
 from trainer.algorithms.batches import Example
 from trainer.policies import models
 from trainer.writer import data, helpers, short_form, turns
-from trainer.writer.judging import KnownVerdicts, WriterJudge, WriterVerdict, WrittenCase
+from trainer.writer.judging import COMPILED, KnownVerdicts, WriterJudge, WriterVerdict, WrittenCase
 from trainer.writer.rows import WriterRow
 from trainer.writer.sampling import SamplingPlan, text_of, write
 from trainer.writer.split import WriterPart
@@ -103,6 +103,7 @@ async def run(
         plan.at_once,
         helpers.read(folder / MODEL),
         KnownVerdicts(folder / FOLDER / VERDICTS),
+        folder / COMPILED,
     )
     try:
         found = WriterReinforcement(folder, plan, device, own)

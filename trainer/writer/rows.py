@@ -116,6 +116,7 @@ def make_row(
 
 def _captured_row(name: str, source: str) -> WriterRow | str:
     from kernel_lsp.rewrite.engine import EngineSession
+    from kernel_lsp.rewrite.view import view_of
 
     found, seen = structure(source), mark(source)
     assert found is not None and seen is not None
@@ -129,16 +130,17 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
             return []
 
     session = OneShape(program, WORKLOAD, "cuda", list(engine_skills()))
+    try:
+        names = Names.of(source, "Model", view_of(session.graph))
+    except short_form.UnreadableReply:
+        return "its names are like ours"
+    _call_values(session.graph, names)
     capture = session.capture()
     if capture.graph is None:
         return "the engine shows no graph"
-    try:
-        names = Names.of(source, "Model", capture.graph)
-    except short_form.UnreadableReply:
-        return "its names are like ours"
     replies = _replies(session, asyncio.run(_plans(session, capture.sites)), names)
     if not replies:
-        return "the engine has no rewrite of its own"
+        return "the engine has no kernel for it"
     descriptions = {skill.name: skill.description for skill in engine_skills()}
     offered = dict.fromkeys(site.skill for site in capture.sites if site.skill not in WRAPPERS)
     described = [(skill, descriptions[skill]) for skill in offered]
@@ -159,9 +161,25 @@ def _captured_row(name: str, source: str) -> WriterRow | str:
     )
 
 
+def _call_values(graph: Any, names: Names) -> None:
+    """Rewrites write a statement for each operation, and call its value as the question's graph
+    does: by the program's own names and lines, which the question does not show, no writer knows
+    what comes next."""
+    places = {node.name: place for place, node in enumerate(graph.captured)}
+    for node in (*graph.captured, *graph.fx.nodes):
+        if node.op == "call_function" and node.name in names.values:
+            place = places[node.name]
+            node.meta["statement"] = (place, place, names.values[node.name])
+
+
 def sampled_grams(grams: Iterable[int]) -> tuple[int, ...]:
     """A fixed share of the hashes, in order, to compare texts by."""
     return tuple(sorted(gram >> 32 for gram in grams if gram % SAMPLED == 0))
+
+
+def has_kernel(reply: str) -> bool:
+    """Whether a reply has a kernel of its own: the rest are other orders of library calls."""
+    return "@triton.jit" in reply
 
 
 async def _plans(session: object, sites: Sequence[object]) -> list[tuple[Step, ...]]:
@@ -192,6 +210,8 @@ def _replies(
             if candidate.edit is None:
                 continue
             text = names.shorten(short_form.encode_rewrite(candidate.edit, skills))
+            if not has_kernel(text):
+                continue  # another order of library calls
         except (KernelLspError, short_form.UnreadableReply):
             continue  # a plan that the engine gives up, or that no reply can say
         after = _seconds(engine, steps)

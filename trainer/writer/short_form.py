@@ -46,6 +46,7 @@ _DTYPES = {
 _INPUTS = ("get_inputs", "get_init_inputs")
 _EAGER = "_forward_eager"
 _IMPORTS = ("import triton", "import triton.language as tl")
+_FUNCTIONAL = "import torch.nn.functional as F"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +129,7 @@ def _encode_graph(graph: GraphView) -> Iterator[str]:
 
 
 def _encode_operation(operation: Operation, names: Sequence[str]) -> str:
-    """``mean = mean(relu, -1, True) f32 16 512``; inputs and weights by their role."""
+    """``mean = mean(relu, -1, True) f32[16, 512]``; inputs and weights by their role."""
     forms = ", ".join(map(_encode_form, operation.forms))
     if operation.role is not OperationRole.CALL:
         return f"{operation.name}: {operation.role.value} {forms}"
@@ -143,8 +144,7 @@ def _encode_operation(operation: Operation, names: Sequence[str]) -> str:
 
 def _encode_form(form: Form) -> str:
     layout = "" if form.layout.value == "contiguous" else f" {form.layout.value}"
-    shape = " ".join(map(str, form.shape))
-    return f"{_DTYPES.get(form.dtype, form.dtype)} {shape}{layout}".rstrip()
+    return f"{_DTYPES.get(form.dtype, form.dtype)}[{', '.join(map(str, form.shape))}]{layout}"
 
 
 def _encode_skill(name: str, description: str) -> str:
@@ -170,7 +170,8 @@ def encode_rewrite(edit: SourceEdit, skills: Sequence[str]) -> str:
         raise UnreadableReply("the rewrite puts something around the module's forward")
     guard, *forward.body = forward.body
     _restore_lookups(guard, forward)
-    extra = [line for line in edit.imports if line not in _IMPORTS and "torch" not in line.split()]
+    known = (*_IMPORTS, _FUNCTIONAL)
+    extra = [line for line in edit.imports if line not in known and "torch" not in line.split()]
     nodes = [*definitions, forward]
     _rename(nodes)
     return "\n".join([f"# {', '.join(dict.fromkeys(skills))}", *extra, _bare(nodes)]) + "\n"
@@ -255,6 +256,7 @@ def assemble(program: Program, graph: GraphView, reply: str, device: str = "cuda
     head = min([target.lineno, *(d.lineno for d in target.decorator_list)]) - 1
     definitions = [*written.definitions.splitlines(), "", ""] if written.definitions else []
     imports = [*(_IMPORTS if _uses_triton(written.definitions) else ()), *written.imports]
+    imports += [] if _FUNCTIONAL in lines else [_FUNCTIONAL]
     kept[head:head] = definitions
     kept[_after_imports(tree) : _after_imports(tree)] = imports
     return "\n".join([*kept, *new, *rest]) + "\n"

@@ -28,7 +28,7 @@ from trainer.writer import data, helpers, packing
 from trainer.writer.rows import WriterRow
 from trainer.writer.short_form import END, PROGRAM, WRITE
 from trainer.writer.split import WriterPart
-from trainer.writer.tokens import encode_all, train_tokenizer
+from trainer.writer.tokens import IDIOMS, encode_all, idioms, train_tokenizer
 
 LENGTHS = (384, 768, 1152, 1600, 2048)
 """Tokens of a batch's rows; longer rows are left out and counted."""
@@ -149,11 +149,11 @@ def _enough(folder: Path, plan: TrainPlan) -> list[WriterRow]:
 
 def _new(rows: Sequence[WriterRow], plan: TrainPlan) -> tuple[Any, Any, helpers.Helpers]:
     shared = helpers.find(reply.text for row in rows for reply in row.replies)
-    texts = [
-        row.question + "".join(helpers.without(reply.text, shared) for reply in row.replies)
-        for row in rows
-    ]
-    tokenizer = train_tokenizer(texts, plan.vocabulary, LENGTHS[-1])
+    replies = [helpers.without(reply.text, shared) for row in rows for reply in row.replies]
+    texts = [*(row.question for row in rows), *replies]
+    size = plan.vocabulary - IDIOMS
+    lines = idioms(replies, train_tokenizer(texts, size, LENGTHS[-1]))
+    tokenizer = train_tokenizer(texts, size, LENGTHS[-1], lines)
     return make_model(plan, tokenizer), tokenizer, shared
 
 

@@ -16,6 +16,7 @@ from trainer.algorithms.advantages import ADVANTAGES, GAMMAS, AdvantageRow
 from trainer.algorithms.rewards import JudgedTurn, Reward
 from trainer.records import Agent
 from trainer.writer.judging import UNCHANGED, WriterVerdict
+from trainer.writer.rows import has_kernel
 
 PARSED, RAN = 0.1, 0.2
 """Of `graded`: what a reply gets for the first steps towards being right."""
@@ -122,11 +123,6 @@ def _right_after(turns: Sequence[WriterTurn], judged: Collection[tuple[str, int]
         right = {(t.task, t.member) for t in turns if t.turn <= number and _right(t)}
         found[f"right/turn_{number + 1}"] = _mean([sample in right for sample in judged])
     return found
-
-
-def has_kernel(reply: str) -> bool:
-    """Whether a reply has a kernel of its own: the rest are other orders of library calls."""
-    return "@triton.jit" in reply
 
 
 def _judged(turn: WriterTurn) -> bool:

@@ -81,7 +81,7 @@ class Worker:
             _poison_fresh_memory()
             if self.device.can_run_triton and "triton" in program.source:
                 self.recorder.start(interpreted=not self.device.can_time)
-        if "compile" in program.source:
+        if needs_compiler(program.source):
             import_compiler(judged=not message.get("timing"))
         if (built := message.get("extensions")) is not None:
             native_loading.install(built, blobs[len(blobs) - len(built) :])
@@ -346,6 +346,12 @@ def _poison_fresh_memory() -> None:
     """
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch._C._set_deterministic_algorithms(True, warn_only=True)
+
+
+def needs_compiler(source: str) -> bool:
+    """Whether a program may call torch.compile. The guard of a rewrite only asks whether it is
+    being compiled, and importing the compiler for that took half of a verdict's time."""
+    return "compile" in source.replace("torch.compiler.is_compiling()", "")
 
 
 def import_compiler(judged: bool) -> None:

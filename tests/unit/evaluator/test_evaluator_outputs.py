@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from kernel_lsp.evaluator.running.watch.outputs import output_problems
+from kernel_lsp.evaluator.running.worker import needs_compiler
 
 pytestmark = pytest.mark.torch
 
@@ -50,3 +51,10 @@ def test_a_compiled_candidate_changes_no_switch() -> None:
     command = [sys.executable, "-c", COMPILE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr[-2000:]
+
+
+def test_a_guard_that_asks_whether_it_is_compiled_needs_no_compiler() -> None:
+    guard = "if torch.compiler.is_compiling():\n    pass\n"
+    assert not needs_compiler(guard)
+    for own in ("torch.compile(f)", "torch.compiler.disable(f)", "from torch import compile"):
+        assert needs_compiler(guard + own)

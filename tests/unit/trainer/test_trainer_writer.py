@@ -99,7 +99,8 @@ def test_a_question_tells_program_graph_and_skills_without_what_is_only_said() -
     )
     assert "What it does" not in told and "get_inputs" not in told and "import" not in told
     assert (
-        "x: input f32 2 8\nrelu = relu(x, 1.5) f32 2 4 returned\n<|skills|>\nfused-matmul" in told
+        "x: input f32[2, 8]\nrelu = relu(x, 1.5) f32[2, 4] returned\n<|skills|>\nfused-matmul"
+        in told
     )
     assert told.endswith("<|write|>\n")
 
@@ -235,7 +236,21 @@ def test_the_vocabulary_gives_every_text_back() -> None:
         assert tokenizer.decode(encode(tokenizer, text)) == text
     assert len(encode(tokenizer, "<|end|>")) == 1
     often = train_tokenizer(["x = 4096 * BLOCK_SIZE\n" * 5], 400, 512)
-    assert len(encode(often, "4096")) == len(encode(often, " BLOCK_SIZE")) == 1
+    assert len(encode(often, "4096")) == len(encode(often, "BLOCK_SIZE")) == 1
+    assert encode(often, "x = 4096\n")[-2:] == encode(often, "f(4096\n")[-2:]  # the same token
+
+
+def test_lines_that_many_replies_share_are_one_token_unless_they_name_something() -> None:
+    from trainer.writer.tokens import encode, idioms, train_tokenizer
+
+    shared, named = "    mask = cols < n_cols", "    n3 = x1 + n2 * 0.5"
+    replies = [f"def f1(x1):\n{shared}\n{named}\n    return {n} * n_cols\n" for n in range(200)]
+    lines = idioms(replies, train_tokenizer(replies, 400, 512))
+    assert lines == [f"\n{shared}"]  # the last line is another one in each
+    tokenizer = train_tokenizer(replies, 400, 512, lines)
+    assert len(encode(tokenizer, lines[0])) == 1
+    longer = replies[0].replace("n_cols\n", "n_cols_2\n")
+    assert tokenizer.decode(encode(tokenizer, longer)) == longer
 
 
 def test_a_program_left_as_it_was_is_no_rewrite(row: WriterRow) -> None:
@@ -250,6 +265,21 @@ def test_a_program_left_as_it_was_is_no_rewrite(row: WriterRow) -> None:
         WrittenCase(row, "def forward(self, x):\n    return self._forward_eager(x)")
     )
     assert not _is_unchanged(WrittenCase(row, row.replies[0].text))
+
+
+def test_replies_to_some_tasks_are_judged_by_turns_and_then_those_to_others(
+    row: WriterRow,
+) -> None:
+    from dataclasses import replace
+
+    from trainer.writer.judging import TASKS_AT_ONCE, WrittenCase, by_turns
+
+    rows = [replace(row, name=f"{number:02}") for number in range(TASKS_AT_ONCE + 1)]
+    cases = [WrittenCase(one, f"r{reply}") for one in rows for reply in range(2)]
+    found = [(int(case.row.name), case.reply) for case in by_turns([*cases[:2], *cases[3:]])]
+    first = [(number, "r0") for number in range(TASKS_AT_ONCE) if number != 1]
+    assert sorted(found[:TASKS_AT_ONCE]) == [(0, "r0"), (1, "r1"), *first[1:]]
+    assert found[-2:] == [(TASKS_AT_ONCE, "r0"), (TASKS_AT_ONCE, "r1")]
 
 
 def test_a_small_batch_changes_inputs_and_guard_and_nothing_else() -> None:
@@ -349,38 +379,63 @@ NAMED_GRAPH = GraphView(
 )
 LONG = """# fused-matmul
 @triton.jit
-def k1(hidden_ptr, hidden_2_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
+def k1(hidden_ptr, mean_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
     hidden = tl.load(hidden_ptr + n_cols)
-    tl.store(out_ptr, hidden + tl.load(hidden_2_ptr))
-def f1(hidden, hidden_2):
-    k1[1,](hidden, hidden_2, hidden, 4, BLOCK=4)
+    mean = tl.sum(hidden)
+    n6 = mean * tl.load(mean_ptr)
+    tl.store(out_ptr, n6)
+def f1(hidden, mean):
+    hidden, mean = (hidden.contiguous(), mean.contiguous())
+    k1[1,](hidden, mean, hidden, 4, BLOCK=4)
     return hidden
 @triton.jit
 def k2(q_ptr, add_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
     q = tl.load(q_ptr + n_cols)
-    tl.store(out_ptr, q + tl.load(add_ptr))
+    mean = tl.sum(q)
+    n7 = mean * tl.load(add_ptr)
+    tl.store(out_ptr, n7)
 def f2(q, add):
+    q = q.contiguous()
+    add = add.contiguous()
     k2[1,](q, add, q, 4, BLOCK=4)
     return q
 def f3(layer):
     return layer.training
+@triton.jit
+def k4(q_ptr):
+    tl.store(q_ptr, 1.0)
+def f4(q):
+    k4[1,](q)
+    return q
 def forward(self, q, other):
-    hidden = f1(q, self.norms_scale)
-    total = f2(hidden, self.norms[0].weight)
+    n6 = f1(q, self.norms_scale)
+    n7 = f2(n6, self.norms[0].weight)
+    total = f4(n7)
     return total + other
 """
 SHORT = """# fused-matmul
-@triton.jit
-def k1(t1_ptr, t2_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
-    t1 = tl.load(t1_ptr + n_cols)
-    tl.store(out_ptr, t1 + tl.load(t2_ptr))
-def f1(t1, t2):
-    k1[1,](t1, t2, t1, 4, BLOCK=4)
-    return t1
 def forward(self, x1, x2):
-    v1 = f1(x1, self.a2)
-    v2 = f1(v1, self.a1[0].weight)
+    n6 = f1(x1, self.a2)
+    n7 = f1(n6, self.a1[0].weight)
+    v2 = f2(n7)
     return v2 + x2
+def f1(x1, a2):
+    x1 = x1.contiguous()
+    a2 = a2.contiguous()
+    k1[1,](x1, a2, x1, 4, BLOCK=4)
+    return x1
+def f2(n7):
+    k2[1,](n7)
+    return n7
+@triton.jit
+def k1(x1_ptr, a2_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
+    x1 = tl.load(x1_ptr + n_cols)
+    mean = tl.sum(x1)
+    n6 = mean * tl.load(a2_ptr)
+    tl.store(out_ptr, n6)
+@triton.jit
+def k2(n7_ptr):
+    tl.store(n7_ptr, 1.0)
 """
 
 
@@ -394,8 +449,8 @@ def test_a_reply_has_numbers_for_names_and_equal_kernels_once() -> None:
     assert "v1 = x1 * self.a2" in names.program(NAMED)
     assert names.shorten(LONG) == SHORT
     assert names.restore(SHORT).endswith(
-        "def forward(self, q, other):\n    v1 = f1(q, self.norms_scale)\n"
-        "    v2 = f1(v1, self.norms[0].weight)\n    return v2 + other\n"
+        "def forward(self, q, other):\n    n6 = f1(q, self.norms_scale)\n"
+        "    n7 = f1(n6, self.norms[0].weight)\n    v2 = f2(n7)\n    return v2 + other\n"
     )
 
 
