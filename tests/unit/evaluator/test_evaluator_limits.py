@@ -26,8 +26,9 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.rand(32, 16)]
 """
-LIMIT_S = 4.0
-COLD_S = 1.5 * LIMIT_S
+LIMITS_S = (2.0, 6.0, 18.0, 54.0)
+"""One after the other until one suffices for a judgement: a machine that pauses needs more time, and
+one whose cold start counted would pass with none of them."""
 
 
 @pytest.mark.torch
@@ -36,21 +37,24 @@ COLD_S = 1.5 * LIMIT_S
 async def test_a_cold_start_counts_against_no_limit(
     slow: str, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = ZygotePool.start
+    start, limit_s = ZygotePool.start, LIMITS_S[0]
 
     async def started(self: ZygotePool, module: str, *argv: str, **how: Any) -> Child:
         child = await start(self, module, *argv, **how)
         if module.endswith(f".{slow}"):
             os.killpg(child.process.pid, signal.SIGSTOP)
             wake = os.killpg, child.process.pid, signal.SIGCONT
-            asyncio.get_running_loop().call_later(COLD_S, *wake)
+            asyncio.get_running_loop().call_later(1.5 * limit_s, *wake)
         return child
 
     monkeypatch.setattr(ZygotePool, "start", started)
     made = request_from_files(PROGRAM.format(one="1"), PROGRAM.format(one="1.0"), device="cpu")
-    limits = {"timeout_s": LIMIT_S} if whole else {"budget": EvaluationBudget(load_s=LIMIT_S)}
-    async with Gate() as gate:
-        evaluation = await gate.evaluate(replace(made, require_speed=False, **limits))  # type: ignore[arg-type]
+    for limit_s in LIMITS_S:
+        limits = {"timeout_s": limit_s} if whole else {"budget": EvaluationBudget(load_s=limit_s)}
+        async with Gate() as gate:
+            evaluation = await gate.evaluate(replace(made, require_speed=False, **limits))  # type: ignore[arg-type]
+        if evaluation.status is EvalStatus.PASSED:
+            break
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
 
 
