@@ -1,5 +1,5 @@
-"""Sums in one small SQLite file that any number of processes add to, each judgement once however
-often told.
+"""Sums in one small SQLite file that any number of processes add to, each judgement once, however
+often it is reported.
 
 A disk that refuses, or a damaged file (it is set aside), costs the sums and nothing else. Used by
 the bandit over skills (search/bandit.py) and by the statistics of learned skills

@@ -75,3 +75,17 @@ def test_tests_that_are_named_as_slow_are_there() -> None:
         if not re.search(rf"\b{name}\b", (ROOT / path).read_text()):
             gone.add(line)
     assert gone == set()
+
+
+def test_what_tests_import_of_other_folders_can_be_imported_by_itself() -> None:
+    """``from test_a import b`` works where the folder's own tests are collected. A test of another
+    folder that is run alone, as one that failed is asked once more, would not begin."""
+    texts = {path: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    named = {
+        ROOT / f"{module.replace('.', '/')}.py"
+        for text in texts.values()
+        for module in re.findall(r"^from (tests\.[\w.]+) import", text, re.MULTILINE)
+    }
+    bare = re.compile(r"^(from|import) test_", re.MULTILINE)
+    wrong = sorted(path.name for path in named & texts.keys() if bare.search(texts[path]))
+    assert not wrong, f"these import a neighbor by its bare name: {wrong}"

@@ -214,8 +214,8 @@ async def _model(folder: Path, settings: Settings) -> DoctorFinding:
 
 
 def _sharing(settings: Settings) -> DoctorFinding:
-    """Who else is on the GPU and how it is shared. A machine without NVML is no defect, it is
-    told."""
+    """Who else is on the GPU and how it is shared. A machine without NVML is no
+    defect and is named."""
     state = device_lock.status(settings)
     used = (
         f"{state.used_minutes:g} of {settings.gpu_minutes_per_hour:g} background minutes used "

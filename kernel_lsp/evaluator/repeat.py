@@ -2,7 +2,7 @@
 
 A verdict holds when the outcome is the same, every trial falls as it did, and a claim of speed is
 made again: the lower bound over every baseline still reaches the threshold. A speedup that moved
-without losing its claim is told and decides nothing, because two honest measurements differ by
+without losing its claim is reported and decides nothing, because two honest measurements differ by
 more than one interval. Another device, or a second try that could not be judged, decides nothing
 either: then `holds` is None. Standard library only; nothing is run here."""
 

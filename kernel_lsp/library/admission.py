@@ -68,7 +68,7 @@ def _twin(draft: SkillDraft, known: Sequence[Skill]) -> str | None:
 
 
 def _constants(draft: SkillDraft, inputs: Sequence[ArgSpec], qualname: str) -> Iterator[str]:
-    """What holds for one program only, in what a reader is told to do."""
+    """Yields what holds for one program only, in the text that tells a reader what to do."""
     text = f"{draft.description}\n{fences.without(_section(draft.content, 'Key Idea'))}"
     sizes = {size for spec in inputs for size in spec.shape or () if size > SMALL}
     known_names = {int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)}

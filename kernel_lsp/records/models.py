@@ -136,7 +136,7 @@ class Reply:
     model: str
     """As the server names it."""
     version: str | None = None
-    """Of server and weights, as far as they can be told; None: unknown."""
+    """Of server and weights, as far as they are known; None: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -232,7 +232,7 @@ class SearchLoop:
                 self._notify()
 
     def _chosen(self, *, slow: bool) -> Context | None:
-        """Only what is chosen takes a number: models are told these, and how often nothing was to
+        """Only what is chosen takes a number: models read these, and how often nothing was to
         be chosen depends on the clock."""
         context = self.strategy.choose(self.archive, self.archive.upcoming, slow=slow)
         if context is not None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 30.0
+WAIT_S = 120.0
+"""A bound for hangs, not a claim of speed: a machine may pause for seconds, again and again."""
 CAPABILITIES: dict[str, Any] = {
     "general": {"positionEncodings": ["utf-16"]},
     "textDocument": {

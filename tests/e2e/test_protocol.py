@@ -206,7 +206,7 @@ def test_the_end_of_input_is_the_end(tmp_path: Path, shut_down: bool, code: int)
         else:
             client.write(b"Content-Length: 100\r\n\r\n{")  # in the middle of a message
         client.stdin.close()
-        assert client.exit_code(5) == code
+        assert client.exit_code() == code
 
 
 def test_a_client_that_closes_its_ears_is_gone(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_client_that_closes_its_ears_is_gone(tmp_path: Path) -> None:
         assert client.process.stdout is not None
         client.process.stdout.close()
         client.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
-        assert client.exit_code(5) == 1
+        assert client.exit_code() == 1
 
 
 def test_a_server_whose_editor_has_died_ends(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_server_whose_editor_has_died_ends(tmp_path: Path) -> None:
     dead.wait()
     with running(tmp_path / "p", ready=False) as client:
         client.initialize(processId=dead.pid)
-        assert client.exit_code(10) == 1
+        assert client.exit_code() == 1
 
 
 # --- messages ------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ async def test_a_repository_cannot_stop_the_server_from_starting(
     (folder / ".kernel-lsp").mkdir(parents=True)
     for name in ("pyproject.toml", ".kernel-lsp/workloads.toml", "other.py"):
         place(folder / name)
-    async with asyncio.timeout(10), launch(fault=None, environment=QUIET) as session:
+    async with asyncio.timeout(PATIENCE_S), launch(fault=None, environment=QUIET) as session:
         uri = session.open("model.py", DIAGONAL)
         await static_hint(session, uri)
         await until(lambda: "pyproject.toml cannot be read" in logged(session))

@@ -278,7 +278,7 @@ class LiveTasks:
         return [*entries, *(prompts.without_inputs(task.source) for task in self._suite.tasks)]
 
     def begin(self, run: TrainingRun) -> None:
-        """Makes the sampler of the run's model, and what an episode is told of it (its context)."""
+        """Makes the sampler of the run's model, and what an episode knows of it (its context)."""
         self._sampler = held_out.sampler_of(self._recipe, run)
         context = run.model.config.max_position_embeddings
         self._info = of_model(self._recipe.name, context, self._recipe.rollouts)

@@ -3,7 +3,7 @@ Pure.
 
 Deterministic, about 150 words for a chain of five operations and at most `MAX_WORDS` for
 anything. Names of the program do not enter: operations are numbered in the order in which they are
-told, and a site lists those that it covers. Lost on purpose: exact odd sizes above 9 (words.size),
+listed, and a site lists those that it covers. Lost on purpose: exact odd sizes above 9 (words.size),
 values, what the source looks like."""
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def encode_changes(
 
 def sites(some: Sequence[Site], numbering: Numbering) -> list[str]:
     """Skills and spaces that are new, then the sites; one for which no number is left is neither
-    told nor offered."""
+    listed nor offered."""
     skills, spaces, places = list[str](), list[str](), list[str]()
     for site in some:
         if len(numbering.sites) >= MAX_SITES or not _fits(site, numbering):

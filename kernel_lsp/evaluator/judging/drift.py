@@ -31,7 +31,7 @@ from kernel_lsp.evaluator.deviations import rms
 SIGMAS = 5.0
 """Every trial asks once more: 4 would refuse a right rewrite in 1,000."""
 FEW = 4
-"""Trials from which a spread can be told."""
+"""Trials from which a spread can be computed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

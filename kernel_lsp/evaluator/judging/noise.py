@@ -2,10 +2,10 @@
 
 A generator gives other numbers to another dtype (which element a dropout drops depends on how many
 of them a thread has), so a program that draws has no oracle under its seed. Here the draws of a
-call in the program's own dtype are kept in their order and told to the wide program instead of
+call in the program's own dtype are kept in their order and given to the wide program instead of
 what it draws.
 
-Only draws that do not depend smoothly on what was computed are told again: masks, fills, indices.
+Only draws that do not depend smoothly on what was computed are replayed: masks, fills, indices.
 Kernels that draw within (attention or cuDNN's LSTM with dropout), gamma and Dirichlet make
 :class:`UnmatchedNoise`: such a program has no oracle."""
 
@@ -29,11 +29,11 @@ NoiseDraw = tuple[str, torch.Tensor]
 
 
 class UnmatchedNoise(Exception):
-    """Numbers were drawn that cannot be told to another call, or the other call asks for others."""
+    """Numbers were drawn that another call cannot be given, or the other call asks for others."""
 
 
 class NoiseRecording(TorchDispatchMode):
-    """Inside the block, what is drawn on ``place`` is kept in :attr:`draws`. Raises Untold."""
+    """Inside the block, what is drawn on ``place`` is kept in :attr:`draws`. Raises UnmatchedNoise."""
 
     def __init__(self, place: str) -> None:
         super().__init__()

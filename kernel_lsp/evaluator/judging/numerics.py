@@ -73,7 +73,7 @@ LOST = 1 / 16
 """Relative error of a row of the reference that no rounding makes: something overflowed on its way
 to finite values. 1 in a layer norm of largest values, 0.004 for a rounding of bfloat16."""
 FEW, SIGMAS = 4, 4.0
-"""Draws from which a spread can be told; how many of its deviations are no luck."""
+"""Draws from which a spread can be computed; how many of its deviations are no luck."""
 SAME = 1e-12
 """Relative difference of numbers in float64 that are one, but for float64's rounding."""
 CANCELLED = 2.0

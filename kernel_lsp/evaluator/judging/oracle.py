@@ -86,7 +86,7 @@ class Reference:
         self.own_state: ModuleState = {k: v.clone() for k, v in self._state(self.target).items()}
         self.oracle_note = ""
         self.tells_precision: bool | None = None
-        """Whether the reference on coarser operands is told from itself; None: not known."""
+        """Whether the reference on coarser operands differs from itself; None: not known."""
         self.grad = self.random = False
         self.may_record_gradients = False
         """Nobody said that calls are inference: then what a program would differentiate is judged

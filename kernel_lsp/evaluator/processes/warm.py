@@ -1,7 +1,7 @@
 """One zygote, seen from the parent: start it, have it fork children, notice its death. No torch.
 
 The other end is zygote.py. Orders and descriptors travel over a socket that keeps messages apart;
-a child is killed through its pidfd, and told dead by the zygote when all that it started is dead
+a child is killed through its pidfd, and the zygote reports it dead when all that it started is dead
 too."""
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 it.
 
 Sent as text and executed by any Python 3; imports nothing of ours. Everything else that runs there
-is a child of it. It says who it is before it takes anything, so that a wrong interpreter is told
+is a child of it. It says who it is before it takes anything, so that a wrong interpreter is known
 from a wrong line, and outlives the gate server by the removal of one folder, whose name says its
 process: the next one removes what a killed one has left (scratch.py), should the watch have been
 killed too (a cluster that ends a job ends all of it)."""

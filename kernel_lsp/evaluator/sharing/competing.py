@@ -1,8 +1,8 @@
 """What other programs take of our processors while something is timed.
 
-Linux tells how long each processor was busy (/proc/stat, in ticks of 10 ms) and what each process
+Linux says how long each processor was busy (/proc/stat, in ticks of 10 ms) and what each process
 took; what is left of the first after all of ours is others'. How long the timed process stood in
-line for a processor is told as well (schedstat, in nanoseconds), which short stretches need.
+line for a processor is known as well (schedstat, in nanoseconds), which short stretches need.
 
 Nobody is acquitted by this: what could be their doing is only not called a cheat; a claim is
 lowered by what was seen. Not covered: other systems than Linux, where nothing is known; neighbors

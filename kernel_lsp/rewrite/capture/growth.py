@@ -22,7 +22,7 @@ from kernel_lsp.rewrite.graph import FreeLength, Graph, GrowingSize
 
 def growth_of(graph: Graph, tensors: Sequence[torch.Tensor]) -> FreeLength | None:
     """What grows together, by one number; None where nothing does. ``tensors``: all of the
-    arguments, whose places are what another capture is told."""
+    arguments; another capture is given their places."""
     places = {id(tensor): place for place, tensor in enumerate(tensors)}
     inputs = {one.source: one.value for one in graph.inputs if one.node is not None}
     longer = dict(_longer(graph, inputs))

@@ -52,8 +52,8 @@ class DescribedTile:
 def describe_tile(
     kernel: Kernel, tiles: Tiles, call: ast.Call, stores: bool
 ) -> DescribedTile | None:
-    """The tile as a descriptor would have it; None: it is no tile, or one of which a descriptor
-    could not be told."""
+    """The tile as a descriptor would have it; None: it is no tile, or one that a descriptor
+    cannot describe."""
     tile = tiles.tile(call, stores=stores)
     if isinstance(tile, str) or not _is_always(tiles, call):
         return None

@@ -18,7 +18,7 @@ from typing import Any
 from . import functions, imports
 
 Ended = Callable[[Any], None]
-"""Is told what the function returned."""
+"""Called with what the function returned."""
 
 
 class StepMark:

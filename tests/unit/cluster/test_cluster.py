@@ -29,7 +29,7 @@ from kernel_lsp.errors import ClusterError, JobFailed
 from kernel_lsp.evaluator import EvaluationRequest
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
 from tests.helpers.cluster_workers import noting
-from tests.helpers.ray_nodes import kill_node, raylet
+from tests.helpers.ray_nodes import kill_node, raylet, start
 from trainer.records import TurnOutcome, TurnStatus
 from trainer.rollouts import judging
 from trainer.rollouts.judge import Case
@@ -70,8 +70,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        made = Nodes(initialize_head=True, head_node_args=head)
-        made.second = made.add_node(num_cpus=1, num_gpus=2)
+        made = start(lambda: Nodes(initialize_head=True, head_node_args=head))
+        made.second = start(lambda: made.add_node(num_cpus=1, num_gpus=2))
         yield made
         made.shutdown()
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from kernel_lsp.cluster import connection
-from tests.helpers.ray_nodes import kill_node, raylet
+from tests.helpers.ray_nodes import kill_node, raylet, start
 from tests.unit.trainer.test_trainer_runs import losses_of, recipe
 from trainer.training import checkpoints
 
@@ -37,7 +37,7 @@ def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     often = {"health_check_period_ms": 500}
     idle = {"num_cpus": 0, "num_gpus": 0, "include_dashboard": False, "_system_config": often}
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    made = Nodes(initialize_head=True, head_node_args=idle)
+    made = start(lambda: Nodes(initialize_head=True, head_node_args=idle))
     yield made
     made.shutdown()
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from library_helpers import lesson
-from test_pipeline_tournament import evaluation
 
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError
@@ -39,6 +38,7 @@ from kernel_lsp.records import (
     Workload,
     WorkloadOrigin,
 )
+from tests.unit.pipeline.test_pipeline_tournament import evaluation
 
 WORKLOAD = Workload(name="w", origin=WorkloadOrigin.PRAGMA)
 SITE = Site(

@@ -59,7 +59,7 @@ def is_mergeable(value: torch.Tensor, left: int, right: int) -> bool:
 
 def argument_names(region: Region) -> list[str]:
     """The names of the strides that a kernel takes which reads operands by them. Triton makes a
-    constant of a stride of 1, and is told which of them 16 divides."""
+    constant of a stride of 1, and has to know which of them 16 divides."""
     every = range(len(region.dims))
     return [f"{item.name}_stride_{axis}" for item in _strided(region) for axis in every]
 
