@@ -165,7 +165,8 @@ async def prepare(
 ) -> Ready:
     """A process with everything that timing needs except the candidate, made beside the trials.
 
-    ``get_session``: opens the session whose values it gets, which may still be opened while the process starts.
+    ``get_session``: the session whose values it gets, which may still be opened while the process
+    starts.
     Raises EvaluationError.
     """
     compile_s = request.budget.compile_s
