@@ -109,6 +109,8 @@ QUERIES = {
     "rotary embedding rotate_half cat neg chunk": "fused-rotary",
     "torch.roll slice pad shift difference": "fused-moves",
     "max pool2d relu maxpool2d": "fused-pool",
+    "interpolate bilinear align_corners resize": "direct-upsample",
+    "max over a dimension with values and indices": "max-and-place",
     "transpose matmul div masked fill softmax matmul": "flash-attention",
     "conv_transpose2d mean convtranspose2d": "reduce-before-conv",
     "global average of a conv3d": "reduce-before-conv",

@@ -234,7 +234,12 @@ def _seed(region: Region, rows: tuple[int, ...], output: Output, taken: UniqueNa
     """The gradient that comes in for an output."""
     gone = rows if output.rowwise else ()
     axes = tuple(axis for axis in range(len(region.dims)) if axis not in gone)
-    return Operand(name=taken.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=axes)
+    # Attention hands back the gradients of heads in the layout of what they were cut from.
+    by_strides = region.reduced and any(operand.inner is not None for operand in region.operands)
+    inner = len(region.dims) - 1 if by_strides and not gone else None
+    return Operand(
+        name=taken.fresh(f"grad_{output.name}"), dtype=output.dtype, axes=axes, inner=inner
+    )
 
 
 def _kept_output(region: Region, value: Value, operand: Operand) -> Output:

@@ -70,6 +70,11 @@ def arguments(region: Region) -> list[str]:
     return [f"{item.name}.stride({axis})" for item in _strided(region) for axis in every]
 
 
+def named_arguments(region: Region) -> dict[str, str]:
+    """What the launcher passes for each stride, by the name that the kernel gives it."""
+    return dict(zip(argument_names(region), arguments(region), strict=True))
+
+
 def reshape_lines(region: Region) -> list[str]:
     """Strided operands with the dimensions of the region: views, unless a call has laid one out
     anew. What is written to is always a view."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -109,11 +110,21 @@ def _standardize(node: fx.Node, get: GetArgument) -> Value:
     return _affine(apply("mul", centered, rstd, hint="normed"), node, get)
 
 
+@cache
+def default_eps(dtype: torch.dtype) -> float:
+    """What this torch adds in an RMS norm that is given no ``eps``: of 16 bits early versions took
+    the type's own (0.0078 of bfloat16), later ones that of float32."""
+    small = torch.full((1,), 2.0**-10, dtype=dtype)
+    found = float(torch.nn.functional.rms_norm(small, (1,)))
+    known = [torch.finfo(kind).eps for kind in (dtype, torch.float32)]
+    return min(known, key=lambda eps: abs(2.0**-10 / math.sqrt(2.0**-20 + eps) - found))
+
+
 def _rms_norm(node: fx.Node, get: GetArgument) -> Value:
     x = as_float(get("input"))
     eps = argument(node, "eps")
     if eps is None:
-        eps = torch.finfo(node.meta["val"].dtype).eps
+        eps = default_eps(node.meta["val"].dtype)
     square = apply(
         "div", reduce("sum", apply("square", x), hint="square_sum"), count(), hint="mean_square"
     )

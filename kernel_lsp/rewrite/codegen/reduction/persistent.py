@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernel_lsp.devices import REFERENCE
-from kernel_lsp.rewrite.codegen.core import source
+from kernel_lsp.rewrite.codegen.core import source, strides
 from kernel_lsp.rewrite.codegen.core.body import Body
 from kernel_lsp.rewrite.codegen.core.index import sizes_in
 from kernel_lsp.rewrite.codegen.core.ir import REDUCTIONS, Region
@@ -101,6 +101,7 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSo
     header = [
         *source.pointers(region),
         *("n_rows", "n_cols", "rows_per_program"),
+        *strides.argument_names(region),
         *source.draw_parameters(region),
         *(f"{name}: tl.constexpr" for name in sizes),
         *("BLOCK_ROWS: tl.constexpr", "BLOCK_SIZE: tl.constexpr"),
@@ -135,6 +136,8 @@ def _kernel(layout: RowLayout, stages: int) -> list[str]:
         body.add(f"for start in range({steps}):")
     inner = body.inner()
     inner.add("rows = program * rows_per_program + start + tl.arange(0, BLOCK_ROWS)[:, None]")
+    for line in layout.position_lines():
+        inner.add(line)
     inner.add("mask = (rows < n_rows) & (cols < n_cols)  # the last rows and columns")
     if source.draws(region):
         first = "" if _is_reducing(region) else "tl.program_id(1) * (BLOCK_SIZE // 4)"
@@ -165,6 +168,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
     tile, reducing = choice["BLOCK_ROWS"], _is_reducing(region)
     block = source.power_of_two("n_cols") if reducing else choice["BLOCK_SIZE"]
     values = {"BLOCK_ROWS": f"BLOCK_ROWS={tile}", "BLOCK_SIZE": f"BLOCK_SIZE={block}"}
+    values |= strides.named_arguments(region)
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
     arguments += accumulate.launch_options(region)
@@ -179,7 +183,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
         [
             f"def {region.name}({source.signature(region)}):",
             source.describe_region(summary, region),
-            *source.make_contiguous(region.operands),
+            *source.make_contiguous([o for o in region.operands if o.inner is None]),
             *source.draw_lines(region),
             *size_lines(region, ["n_rows", "n_cols"]),
             *blocks,
@@ -189,6 +193,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
                 source.allocate(output, f"{region.operands[0].name}.device")
                 for output in region.outputs
             ),
+            *strides.reshape_lines(region),
             "    if n_rows > 0:  # a grid of zero programs cannot be launched",
             source.wrap_items(f"_{region.name}_kernel[{grid}](", arguments, ")", indent="        "),
             f"    return {source.result(region)}",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_lsp.rewrite.codegen.core import source
+from kernel_lsp.rewrite.codegen.core import source, strides
 from kernel_lsp.rewrite.codegen.core.body import Body, UniqueNames
 from kernel_lsp.rewrite.codegen.core.index import IndexSpace, offset, product, sizes_in
 from kernel_lsp.rewrite.codegen.core.ir import (
@@ -113,9 +113,28 @@ class RowLayout:
     def load(self, operand: Operand) -> str:
         """The text that loads a block of the operand."""
         mask = self.mask(operand.axes)
-        return (
-            f"tl.load({self.address(operand.name, operand.axes)}{f', mask={mask}' if mask else ''})"
-        )
+        where = self.address(operand.name, operand.axes)
+        if operand.inner is not None:
+            where = f"{operand.name}_ptr + {strides.address(operand.name, self._positions())}"
+        return f"tl.load({where}{f', mask={mask}' if mask else ''})"
+
+    def _positions(self) -> list[str]:
+        """Of an element, along each dimension; those of `position_lines` by their names."""
+        named = self.region.row_axes if len(self.region.row_axes) > 1 else ()
+        every = range(len(self.region.dims))
+        return [f"at_{axis}" if axis in named else self._position(axis) for axis in every]
+
+    def _position(self, axis: int) -> str:
+        one = Operand(name="", dtype="", axes=(axis,))
+        return offset(one, self.region.dims, self.spaces)
+
+    def position_lines(self) -> list[str]:
+        """The position of a row along each dimension, for operands that are read by their
+        strides."""
+        rows = self.region.row_axes
+        if len(rows) < 2 or all(operand.inner is None for operand in self.region.operands):
+            return []
+        return [f"at_{axis} = {self._position(axis)}" for axis in rows]
 
     def store(self, output: Output, text: str) -> str:
         """The text that stores ``text`` as a block of the output."""
@@ -134,7 +153,7 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> GeneratedSo
     tile = choice["BLOCK_ROWS"]
     apart = counts_apart(region, tile)
     layout = RowLayout(region=region, tiled=tile > 1, looped=choice["looped"], apart=apart)
-    lines = _prologue(layout)
+    lines = [*_prologue(layout), *(f"    {line}" for line in layout.position_lines())]
     lines += _loop_lines(layout) if layout.looped else _one_block(layout)
     text = "\n".join(lines)
     sizes = [name for name in sizes_in(text, region.dims) if name not in ("n_rows", "n_cols")]
@@ -197,7 +216,9 @@ TAKEN = ("start_row", "n_rows", "n_cols", "outer", "inner", "n_blocks")
 
 def body_of(layout: RowLayout) -> Body:
     """An empty body whose values are loaded and reduced by the layout."""
-    names = UniqueNames([*(dim.name for dim in layout.region.dims), *TAKEN])
+    dims, steps = layout.region.dims, strides.argument_names(layout.region)
+    places = (f"at_{axis}" for axis in range(len(dims)))
+    names = UniqueNames([*(dim.name for dim in dims), *steps, *places, *TAKEN])
     return Body(names, layout.load, lambda body, value: accumulate.whole(body, value, layout.axis))
 
 
@@ -304,6 +325,7 @@ def _header(layout: RowLayout, sizes: list[str], text: str) -> list[str]:
         *source.pointers(layout.region),
         *rows,
         "n_cols",
+        *strides.argument_names(layout.region),
         *source.draw_parameters(layout.region),
         *(f"{name}: tl.constexpr" for name in sizes),
         *blocks,
@@ -350,19 +372,21 @@ def _launcher(layout: RowLayout, choice: Mapping[str, Any], header: list[str], s
         "BLOCK_ROWS": f"BLOCK_ROWS={choice['BLOCK_ROWS']}",
         "BLOCK_SIZE": f"BLOCK_SIZE={block}",
     }
+    values |= strides.named_arguments(region)
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
     arguments += accumulate.launch_options(region)
     programs = _programs(layout, choice["BLOCK_ROWS"])
     lines = [
         f"def {region.name}({source.signature(region)}):",
         source.describe_region(summary, region),
-        *source.make_contiguous(region.operands),
+        *source.make_contiguous([operand for operand in region.operands if operand.inner is None]),
         *source.draw_lines(region),
         *size_lines(region, ["n_rows", "n_cols"]),
         *(
             source.allocate(output, f"{region.operands[0].name}.device")
             for output in region.outputs
         ),
+        *strides.reshape_lines(region),
         "    if n_rows > 0:  # a grid of zero programs cannot be launched",
         source.wrap_items(
             f"_{region.name}_kernel[({programs},)](", arguments, ")", indent="        "

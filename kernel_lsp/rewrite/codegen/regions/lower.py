@@ -63,9 +63,11 @@ def lower(
     any_layout: bool = False,
 ) -> LoweredRegion:
     """The region that computes the nodes, with the nodes that are its inputs and outputs.
-    ``any_layout``: a pointwise region may follow transposed results and read operands by their
-    strides. Raises Unsupported when the nodes do not fit the space."""
-    return _RegionLowering(graph, nodes, space, any_layout and not space.reduced).run(name)
+    ``any_layout``: operands may be read by their strides, by rows where these are the last
+    dimensions; a pointwise region may also follow transposed results. Raises Unsupported when the
+    nodes do not fit the space."""
+    is_last = space.reduced[-1:] in ((), (len(space.sizes) - 1,)) and space.groups is None
+    return _RegionLowering(graph, nodes, space, any_layout and is_last).run(name)
 
 
 class _RegionLowering:
@@ -140,7 +142,7 @@ class _RegionLowering:
     def _order(self) -> tuple[int, ...]:
         """The dimensions of the space as the region visits them."""
         rank = len(self.space.expanded)
-        if not self.any_layout:
+        if not self.any_layout or self.space.reduced:
             return tuple(range(rank))
         return strides.order_of([n.meta["val"] for n in output_nodes(self.graph, self.nodes)], rank)
 
@@ -287,6 +289,8 @@ class _RegionLowering:
                     )
                 steps = [wide.value.stride(wide.index[group[-1]]) for group in self.groups]
                 inner = min(reversed(range(len(steps))), key=lambda axis: steps[axis])
+                if self.space.reduced and inner != len(steps) - 1:
+                    raise Unsupported(f"the elements of {node.name}'s rows lie apart")
             found[key] = Operand(name=named[node], dtype=dtype, axes=axes, inner=inner)
         return found
 

@@ -44,6 +44,9 @@ def template_for(region: Region, space: RegionShape) -> Template:
         last = region.reduced[-1:] in ((), (len(region.dims) - 1,))
         if template.kind not in ("flat", "rows", "persistent") or not last:
             raise Unsupported("a dropout in a kernel that walks its elements in another order")
+    strided = any(operand.inner is not None for operand in region.operands)
+    if strided and template.kind in ("split", "segments"):
+        raise Unsupported("an operand that is not contiguous, in rows that are walked in parts")
     return template
 
 

@@ -145,7 +145,7 @@ def _is_covered(graph: Graph, item: Rotary) -> bool:
         return False
     if x.numel() == 0 or x.shape != out.shape:
         return False
-    if not x.stride() == torch.empty_like(x).stride() == out.stride():
+    if torch.empty_like(x).stride() != out.stride():
         return False  # eager lays the result out otherwise than the kernel would
     if graph.gradients and graph.origin.hides_gradients:
         return False

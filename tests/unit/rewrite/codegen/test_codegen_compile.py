@@ -43,6 +43,11 @@ FAMILIES = [
         "F.relu(F.group_norm(x, 8)) * y",
         "torch.randn(32, 64, 64, 64), torch.randn(64)",
     ),
+    (
+        "fused-norm",
+        "F.layer_norm(x.view(64, 577, 3, 16, 80).permute(2, 0, 3, 1, 4)[0], (80,), y, y)",
+        "torch.randn(64, 577, 3840, dtype=torch.bfloat16), torch.randn(80, dtype=torch.bfloat16)",
+    ),
     ("fused-reduction", "((x - y) ** 2).mean()", WIDE),
     ("fused-reduction", "torch.logsumexp(x + y, -1)", WIDE),
     ("fused-reduction", "(x.argmax(-1), y)", HALF),

@@ -143,6 +143,7 @@ def test_any_two_broadcast_shapes_meet(interpreter, left, right):
         ("fused-pointwise", "F.gelu(x * 1.5 + y)"),
         ("fused-row-softmax", "torch.softmax(x * 0.5 + y, dim=-1)"),
         ("fused-norm", "F.layer_norm(x + y, (13,))"),
+        ("fused-norm", "F.rms_norm(x * 0.01, (13,)) + y"),
         ("fused-reduction", "((x - y) ** 2).mean(-1)"),
         ("fused-loss", "F.mse_loss(x, y)"),
     ],

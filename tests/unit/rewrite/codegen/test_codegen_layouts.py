@@ -69,6 +69,31 @@ def test_gaps_are_stepped_over(interpreter, expression, left, right, dtype) -> N
     as_close_as_eager(interpreter, source, after)
 
 
+HEADS = "(lambda q: {})(x.view(2, 5, 3, 2, 12).permute(2, 0, 3, 1, 4)[1])"
+BY_ROWS = [
+    ("fused-norm", HEADS.format("F.layer_norm(q, (12,), y, y)"), "2, 5, 72", "12"),
+    ("fused-norm", HEADS.format("F.rms_norm(q, (12,), y, 1e-6) * 0.5"), "2, 5, 72", "12"),
+    ("fused-norm", "F.rms_norm(x[:, 4:28].view(7, 2, 12), (12,), y)", "7, 36", "12"),
+    ("fused-norm", "F.layer_norm(x[:, ::2], (6, 7), y)", "3, 12, 7", "6, 7"),
+    ("fused-row-softmax", "torch.softmax(x.transpose(0, 1)[..., 3:] * y, -1)", "5, 3, 21", "18"),
+    ("fused-reduction", "(x.transpose(1, 2) * y).square().mean(-1)", "3, 19, 5, 7", "7"),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("skill, expression, left, right", BY_ROWS)
+def test_rows_are_read_where_they_lie(interpreter, skill, expression, left, right, dtype) -> None:
+    source = program(expression, pair(left, right, dtype))
+    after = for_values(source, skill)
+    assert "_stride_0" in after
+    as_close_as_eager(interpreter, source, after)
+
+
+def test_rows_whose_elements_lie_apart_are_left_alone() -> None:
+    source = program("F.layer_norm(x.transpose(1, 2), (45,), y)", pair("4, 45, 37", "45"))
+    assert matches(source, "fused-norm")[1] == []
+
+
 TILES = [
     ("F.gelu(x.transpose(1, 2) + y) * 0.5", "2, 37, 45", "2, 45, 37"),
     ("F.gelu(x.t() + y) * y", "37, 45", "45, 37"),
@@ -206,6 +231,16 @@ TRAINED = [
 def test_gradients_through_layouts(trainer, expression, left, right) -> None:
     inputs = f"torch.randn({left}, requires_grad=True), torch.randn({right}, requires_grad=True)"
     trained_agrees(trainer, program(expression, inputs), "fused-pointwise")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("skill, expression, left, right", BY_ROWS)
+def test_gradients_of_rows_that_are_read_where_they_lie(
+    trainer, skill, expression, left, right, dtype
+) -> None:
+    rest = f"dtype=torch.{dtype}, requires_grad=True"
+    inputs = f"torch.randn({left}, {rest}), torch.randn({right}, {rest})"
+    assert "_stride_0" in trained_agrees(trainer, program(expression, inputs), skill)
 
 
 def test_gradients_of_gradients_through_a_transpose(trainer) -> None:

@@ -60,6 +60,15 @@ def test_heads_transposed_behind_a_projection_are_walked_by_strides(interpreter)
     assert ".contiguous()" not in agrees(interpreter, _source(TRANSPOSED, inputs))
 
 
+CUT = TRANSPOSED.replace("x.view(2, 37, 3, 12)", "x[..., 12:48].view(2, 37, 3, 12)")
+
+
+def test_heads_cut_from_one_product_are_not_copied_first(interpreter, trainer) -> None:
+    inputs = "torch.randn(2, 37, 60), torch.randn(37, 12), torch.randn(37, 12)"
+    assert ".contiguous()" not in agrees(interpreter, _source(CUT, inputs))
+    agrees_trained(trainer, _source(CUT, _trained(inputs, 0)), "fused-rotary")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_of_x_agree_with_torch(trainer, name) -> None:
     expression, inputs = CASES[name]

@@ -1,0 +1,1 @@
+"""The largest or smallest element along a dimension, with its place."""

@@ -1,0 +1,1 @@
+"""Bilinear and bicubic resampling of images."""
