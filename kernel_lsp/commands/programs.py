@@ -23,6 +23,7 @@ from kernel_lsp.patching.store import LINE, is_own
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import breaks, cards
 from kernel_lsp.programs import measuring, offering, optimizing, stepping
+from kernel_lsp.programs.bench import NOT_COMPILED
 from kernel_lsp.programs.composing import ProgramVariant
 from kernel_lsp.programs.measuring import AS_IS, MeasuredWays
 from kernel_lsp.programs.optimizing import ProgramOutcome
@@ -352,10 +353,7 @@ def _conclusion(
     measured, mine, other = found.measured, found.best, found.without
     if measured is None or other is None:
         return
-    if mine is not None and (gain := gain_words(found)) is not None:
-        yield f"{mine.name}: {gain}"
-        if other != _compared_with(found) and (ratio := measured.ratio(other, mine)) is not None:
-            yield f"against {other.name} {_ratio(ratio)}: it had few runs"
+    yield from _gain(found, measured)
     if other != AS_IS and (ratio := measured.ratio(AS_IS, other)) is not None and ratio.low > 1.0:
         yield f"without any edit of ours, {other.name} gives {_ratio(ratio)}: {_how(other)}"
     if applied:
@@ -364,6 +362,29 @@ def _conclusion(
         yield from _how_to_use(found, offered, is_applied=bool(applied))
     elif mine is not None and not measured.unfinished:
         yield _why_nothing(measured, other, mine)
+
+
+def _gain(found: ProgramOutcome, measured: MeasuredWays) -> Iterator[str]:
+    """Of the best edits, and over what."""
+    mine, other = found.best, found.without
+    if mine is None or other is None or (gain := gain_words(found)) is None:
+        return
+    yield f"{mine.name}: {gain}"
+    if _may_be_beaten(found):
+        yield (
+            "torch.compile was not timed, and may be faster than both: the same command goes on "
+            "with it"
+        )
+    if other != _compared_with(found) and (ratio := measured.ratio(other, mine)) is not None:
+        yield f"against {other.name} {_ratio(ratio)}: it had few runs"
+
+
+def _may_be_beaten(found: ProgramOutcome) -> bool:
+    """By torch.compile, which could be called on the program's model and was not timed."""
+    has_model = found.clock is not None and bool(found.clock.roots)
+    ways = found.measured.runs if found.measured is not None else {}
+    is_timed = any(way.mode is not None and not way.is_edited for way in ways)
+    return has_model and not is_timed and NOT_COMPILED not in found.notes
 
 
 def _why_nothing(measured: MeasuredWays, other: ProgramWay, mine: ProgramWay) -> str:

@@ -29,8 +29,9 @@ from kernel_lsp.programs.measuring import (
     MeasuredWays,
     RunSchedule,
 )
+from kernel_lsp.programs.pace import pace_of
 from kernel_lsp.programs.resuming import KeptRuns
-from kernel_lsp.programs.runs import PROFILED_SHARE, ProgramPlan, ProgramRuns
+from kernel_lsp.programs.runs import PROFILED_LATEST, PROFILED_SHARE, ProgramPlan, ProgramRuns
 from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
@@ -40,12 +41,17 @@ from kernel_lsp.snapshots.store import ProgramRecording
 
 PROFILED_STEPS, MIN_PROFILED = 6, 3
 """Fewer where steps are slow; the last is profiled."""
+PROFILE_MARGIN = 1.5
+"""Times as long as when it was recorded a step may take that is profiled: 1.2 was seen, on a
+machine that had become busy."""
 MAX_PLAIN = 2
 """Ways without our edits that are timed again, beside the program as it is: the fastest."""
 MIN_WAYS = 4
 """The program as it is, the best without edits of ours, the best with, and edits of targets."""
 MAX_LEFT_OUT = 4
 """Rewrites that are left out one after the other until the program computes what it did."""
+CHECKS = 4
+"""Runs by which it is found out whether edits leave what the program computes."""
 NOT_COMPILED = "torch.compile was not timed: the setting torch_compile says that it cannot be used"
 
 
@@ -74,6 +80,8 @@ class ProgramBench:
         self.tokens: float | None = None
         """That a step takes; None: it is no language model's, or they are unknown."""
         place = store.place_of(plan.root, plan.folder, plan.command)
+        self._pace = pace_of(recorded, clock)
+        """None: unknown."""
         self._workspace = Workspace(root=plan.root, place=place)
         self._report = report
         self._last_words: str | None = None
@@ -110,6 +118,9 @@ class ProgramBench:
     def profile(self) -> None:
         """What of the step belongs to which target, which roots there are, and what the program
         imports."""
+        if (needed := self._profile_s) > PROFILED_LATEST * self.timetable.left_s:
+            self._do_without_profile(needed)
+            return
         self._say("profiling one step")
         run = self._profiled_run()
         if run.failed is None and run.profile is not None:
@@ -153,19 +164,32 @@ class ProgramBench:
     @property
     def _profiled_steps(self) -> int:
         """As many as fit, by those that were recorded."""
-        counted = self._recorded.steps.get("optimizers", ())
-        seen = max((int(one["steps"]) for one in counted), default=0)
-        took_s = self._recorded.elapsed_s
-        if not seen or not took_s:
+        if self._pace is None:
             return PROFILED_STEPS
-        fitting = PROFILED_SHARE * self.plan.within_s * seen / took_s
-        return max(MIN_PROFILED, min(PROFILED_STEPS, int(fitting)))
+        fitting = self._pace.steps_within(PROFILED_SHARE * self.plan.within_s / PROFILE_MARGIN)
+        return max(MIN_PROFILED, min(PROFILED_STEPS, fitting))
+
+    @property
+    def _profile_s(self) -> float:
+        """Seconds that the profiled run takes, about; 0 where nobody knows."""
+        return self._pace.seconds_of(self._profiled_steps) if self._pace is not None else 0.0
+
+    def _do_without_profile(self, needed_s: float) -> None:
+        """``needed_s``: what it would take."""
+        assert self._pace is not None
+        self.notes.append(
+            f"no step was profiled: the {MIN_PROFILED} steps that it needs take about "
+            f"{words_of_seconds(needed_s)}, and {words_of_seconds(self.timetable.left_s)} were "
+            "left; targets are ordered by their recorded time. --within gives it more"
+        )
+        self.runs.fit(self._pace.first_s, self._pace.step_s)
 
     # --- 3
 
     def time_first(self) -> None:
         """The program as it is and what needs no target. Targets come next, and compilers after
-        them, unless a fused optimizer may be a gain by itself: that is known within minutes."""
+        them, unless a fused optimizer may be a gain by itself: that is known within minutes. Where
+        compilers take too long for that, its gain over the program as it is is made sure."""
         if self.is_broken:
             return
         ways = [AS_IS]
@@ -175,20 +199,27 @@ class ProgramBench:
             ways.append(self.runs.add(variant))
         if not self.plan.may_compile:
             self.notes.append(NOT_COMPILED)
-        if self.timetable.estimate_s(AS_IS) > (1 - TARGETS) * self.timetable.left_s:
-            self._note_time()  # targets need no times of the step
+        if not self._leaves_time_for_targets(self.timetable.estimate_s(AS_IS)):
+            self._note_time([AS_IS])  # targets need no times of the step
             return
         self._measure(ways, ROUNDS.first)
-        if variant is not None and is_noticed and self._leaves_time_for_targets(variant):
+        if variant is None or not is_noticed:
+            return
+        schedule, compiled = BenchSchedule(self), self._compiled_first(variant)
+        needed_s = schedule.seconds(compiled, ROUNDS.first)
+        needed_s += schedule.seconds(compiled[-2:], ROUNDS.sure[0])
+        if self._leaves_time_for_targets(needed_s):
             self._time_compiled(variant)
             self._make_sure(ROUNDS.sure[:1], least=measuring.EARLY)
+            return
+        needed_s = schedule.seconds(ways, ROUNDS.sure_early[0])
+        needed_s += self.timetable.total_s([AS_IS] * CHECKS)
+        if self._leaves_time_for_targets(needed_s):
+            self._make_sure(ROUNDS.sure_early, least=measuring.EARLY)
 
-    def _leaves_time_for_targets(self, begun: ProgramVariant) -> bool:
-        """Whether the edit ``begun`` and torch.compile can be timed until it is sure, and targets
-        still have their share of the time."""
-        schedule, ways = BenchSchedule(self), self._compiled_first(begun)
-        needed = schedule.seconds(ways, ROUNDS.first) + schedule.seconds(ways[-2:], ROUNDS.sure[0])
-        return needed <= (1 - TARGETS) * self.timetable.left_s
+    def _leaves_time_for_targets(self, seconds: float) -> bool:
+        """Whether targets have their share of the time after so many seconds."""
+        return seconds <= (1 - TARGETS) * self.timetable.left_s
 
     def _compiled_first(self, begun: ProgramVariant | None) -> list[ProgramWay]:
         """torch.compile, and with it the edit ``begun``."""
@@ -236,17 +267,18 @@ class ProgramBench:
             self.measured, ways, self.runs.start, self._say, rounds, schedule=schedule
         )
         if not done:
-            self._note_time()
+            self._note_time(ways)
         return done
 
-    def _note_time(self) -> None:
-        words = (
-            f"not everything was timed: what was left of {self.plan.within:g} minutes was too "
-            "little for the next run; the same command goes on from here, --within gives it more "
-            "at once"
-        )
-        if words not in self.notes:
-            self.notes.append(words)
+    def _note_time(self, ways: Sequence[ProgramWay]) -> None:
+        """Says once that there was no time for one of these ways."""
+        begun = f"not everything was timed: what was left of {self.plan.within:g} minutes was "
+        if not any(note.startswith(begun) for note in self.notes):
+            takes = words_of_seconds(max(map(self.timetable.estimate_s, ways)))
+            self.notes.append(
+                f"{begun}too little for the next run, of up to {takes}; the same command goes on "
+                "from here, --within gives it more at once"
+            )
 
     @property
     def later_ways(self) -> list[ProgramWay]:
@@ -258,7 +290,7 @@ class ProgramBench:
             ours.append(replace(ours[0], name="our kernels, torch.compile", mode="default"))
         known = [way for way in self.measured.runs if way != AS_IS]
         chosen = [AS_IS, *plain[:MAX_PLAIN], *(way for way in known if way.is_edited), *ours]
-        checks, first = [AS_IS] * 4, [way for way in plain if way not in self.measured.runs]
+        checks, first = [AS_IS] * CHECKS, [way for way in plain if way not in self.measured.runs]
         return [*checks, *first, *ours, *rounds * chosen]
 
     @property
@@ -328,7 +360,7 @@ class ProgramBench:
         ways += self._in_best_mode([way for way in ways if not way.is_edited])
         # else there is nothing to compare it with
         is_done = len(ways) < 2 or self._measure(self._fitting(ways), ROUNDS.compared)
-        if is_done and self.plan.may_compile and self.runs.clock.roots:
+        if is_done and any(way in self.measured.runs for way in self._plain):
             self._time_slowest()
         self._leave_out_wrong()
         for way in self.measured.unfinished:

@@ -46,6 +46,8 @@ class RoundNumbers:
     round four, of which Student's t gives an interval (with two it would be 64 deviations wide),
     and four more where one of these was disturbed (of 1.12x, 1.07x, 1.00x and 1.09x on an H200
     nobody knows whether they pay). Looking twice at 99 % may be wrong twice as often."""
+    sure_early: tuple[range, ...] = (range(23, 26),)
+    """The same beside the program as it is, where no compiler has run yet."""
     sure_later: tuple[range, ...] = (range(16, 19), range(19, 23))
     """The same beside a compiler's other mode, where that is the fastest way when it was timed."""
 

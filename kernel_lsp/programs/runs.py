@@ -25,12 +25,14 @@ from kernel_lsp.programs.stepping import Clock, ProgramWay, StartedRun, StepRun
 from kernel_lsp.programs.timetable import Timetable
 
 PROFILED_SHARE = 1 / 4
-"""Of the time for all, for the profile at most."""
+"""Of the time for all: as many steps are profiled as fit into it."""
+PROFILED_LATEST = 1 / 2
+"""Of the time that is left, after which a profile is cut off that takes longer than was planned."""
 TIMED_RUNS = 16
 """Among which the time for all is divided at least: of slow steps a run has fewer than were asked
 for, so that ways can be compared."""
-MIN_TIMED = 8
-"""Steps of a timed run: five are in the steady state."""
+MIN_TIMED = 6
+"""Steps of a timed run: three are in the steady state."""
 MAX_BESIDE = 4
 """Runs at once whose times do not count."""
 CORES_BESIDE = 4
@@ -127,7 +129,7 @@ class ProgramRuns:
         }
         self.looks_ahead = on_gpu and _cores() >= CORES_BESIDE
         self._beside = self._room_for(profiled)
-        if profiled.failed is None and profiled.steps_ms:
+        if profiled.steps_ms:
             # The last is the profiled one.
             slowest_ms = max(profiled.steps_ms[:-1] or profiled.steps_ms)
             self.fit(profiled.first_s or 0.0, slowest_ms / 1e3)
@@ -158,8 +160,8 @@ class ProgramRuns:
         begun = self._begun.pop(place, None) or self._begin(way, more)
         begin = time.monotonic()
         beside = [] if more else [*self._begun.values()]
-        most_s = self.plan.within_s * (PROFILED_SHARE if "profiled" in more else 1.0)
-        run = begun.finish(min(self.plan.run_s, most_s, self.timetable.left_s), beside)
+        left_s = self.timetable.left_s * (PROFILED_LATEST if "profiled" in more else 1.0)
+        run = begun.finish(min(self.plan.run_s, left_s), beside)
         self._mirrors[way.variant].check_linked()
         if more:
             self._checked[place] = run

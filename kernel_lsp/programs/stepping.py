@@ -121,7 +121,8 @@ class StepRun:
     failed: str | None = None
     """Why it says nothing, in one line."""
     is_cut_off: bool = False
-    """It was ended because it took too long: what it would have shown is unknown."""
+    """It was ended because it took too long: what it would have shown is unknown. A run that was
+    ended with enough steps for a time is none of these."""
 
     @property
     def took_s(self) -> float:
@@ -177,6 +178,7 @@ class StartedRun:
         """Raises WorkloadError when the command cannot be started."""
         self._mirror, self._way, self._steps = mirror, way, steps
         self._is_check, self._is_over = bool(more.get("check")), False
+        self._is_timed = not more
         self._stack = contextlib.ExitStack()
         place = self._stack.enter_context(scratch.folder("steps"))
         self._out, self._go = place / "steps.json", place / "go"
@@ -222,8 +224,18 @@ class StartedRun:
                 return StepRun(way=self._way, failed=why, is_cut_off=is_late)
         finally:
             self.end()
+        if status is None:
+            return self._cut_off(run, timeout_s)
         failed = _fault(data, status, said, steps=self._steps, is_check=self._is_check)
         return replace(run, failed=failed)
+
+    def _cut_off(self, run: StepRun, timeout_s: float) -> StepRun:
+        """``run``: what was seen of it until then."""
+        seen = len(run.steps_ms) + 1
+        if (self._is_timed and run.step_ms is not None) or seen >= self._steps:
+            return run
+        failed = f"{seen} of {self._steps} steps ended within {timeout_s:.0f} s"
+        return replace(run, failed=failed, is_cut_off=True)
 
     def end(self) -> None:
         """Nothing of it is left."""
@@ -344,12 +356,12 @@ def _imports(mirror: Mirror) -> list[str]:
 
 
 def _fault(
-    record: dict[str, Any], status: int | None, said: str, *, steps: int, is_check: bool
+    record: dict[str, Any], status: int, said: str, *, steps: int, is_check: bool
 ) -> str | None:
     """Why the steps that were seen say nothing. A program that ends by itself has as many as it
     has; of one that fails nobody knows what the next would have taken."""
     seen = len(record["steps_ms"]) + 1
-    if status is not None and status > 0 and seen < steps:
+    if status and seen < steps:
         return f"it failed after {seen} steps{_last_line(said)}"
     return None if seen > 2 or is_check else "it ended after its first step"
 

@@ -28,8 +28,8 @@ import torch
 from kernel_lsp import parsing
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Break, Part, Program, Workload
-from kernel_lsp.rewrite.capture.answers import is_program
 from kernel_lsp.rewrite.capture.live import numbers_that_vary, open_with_memory
+from kernel_lsp.rewrite.capture.places import is_program
 from kernel_lsp.rewrite.capture.results import ResultError
 from kernel_lsp.rewrite.capture.tracing import capture
 from kernel_lsp.rewrite.client import FoundPart, Surveyed

@@ -10,10 +10,8 @@ libraries it uses are answered so: torch's questions keep torch's answers."""
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -23,11 +21,9 @@ from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import TorchSetting
 from kernel_lsp.rewrite.capture.autocast import Autocast
 from kernel_lsp.rewrite.capture.loading import OnCpu
+from kernel_lsp.rewrite.capture.places import is_program
 from kernel_lsp.rewrite.histories import Histories
 
-TORCH = str(Path(torch.__file__).parent)
-OURS = f"{Path(__file__).parents[2]}{os.sep}"
-STANDARD_LIBRARY = str(Path(contextlib.__file__).parent)
 ASKED = "the program asks for it"
 BETWEEN = (
     *("proxy_tensor.py", "non_strict_utils.py", "overrides.py", "_contextlib.py"),
@@ -206,15 +202,3 @@ def asked_by_program(frame: FrameType | None) -> bool:
             break
         frame = frame.f_back
     return frame is not None and is_program(frame.f_code.co_filename)
-
-
-def is_program(filename: str) -> bool:
-    """Whether a file is the program's own or an installed package's."""
-    if filename.startswith("<kernel-lsp"):
-        return True
-    installed = "site-packages" in filename or "dist-packages" in filename
-    if installed and "/triton/" in filename:  # as torch's own
-        return False
-    if filename.startswith(STANDARD_LIBRARY) and not installed:
-        return False
-    return not filename.startswith((TORCH, OURS, "<"))

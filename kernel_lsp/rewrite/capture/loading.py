@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import ArgSpec, Arguments, Program, Workload, split_arguments
+from kernel_lsp.rewrite.capture.numbers import AskedNumbers
 
 
 def execute(source: str) -> dict[str, Any]:
@@ -150,10 +151,13 @@ class OnCpu(TorchFunctionMode):
         """id of a tensor -> ``cuda`` or ``cpu``, where that is certain."""
         self.named: set[str] = set()
         """CUDA devices that the program names by their number."""
+        self.numbers = AskedNumbers()
         self._alive: list[Any] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if (numbers := self.numbers.known(func, args, kwargs)) is not None:
+            return numbers
         place = self._place(func, args, kwargs)
         if func is torch.Tensor.cuda:
             made = args[0].view_as(args[0]) if isinstance(args[0], torch.Tensor) else args[0]
@@ -162,7 +166,9 @@ class OnCpu(TorchFunctionMode):
             args = (args[0], *(_cpu_if_cuda(a) for a in args[1:]))
         if "device" in kwargs:
             kwargs["device"] = _cpu_if_cuda(kwargs["device"])
-        return self._placed(func(*args, **kwargs), place)
+        result = func(*args, **kwargs)
+        self.numbers.saw(func, args, kwargs, result)
+        return self._placed(result, place)
 
     def _place(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
         """Where the result lies: as asked for, else where the first tensor does, else on the

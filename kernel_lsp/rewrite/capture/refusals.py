@@ -22,7 +22,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.rewrite.capture.answers import is_program
+from kernel_lsp.rewrite.capture.numbers import AskedNumbers
+from kernel_lsp.rewrite.capture.places import is_program
 from kernel_lsp.rewrite.outlining import NO_GRAD, decorators_of
 
 HOOKS = {
@@ -237,6 +238,8 @@ class Effects:
         """Sources of attributes of objects among the arguments that were set."""
         self.derivatives: list[str] = []
         """Classes of autograd functions that ran."""
+        self.numbers = AskedNumbers()
+        """What it asks of tensors."""
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:

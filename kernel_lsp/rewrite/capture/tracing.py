@@ -34,8 +34,9 @@ from torch.utils import _pytree as pytree
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Home, Program, TargetKind, TorchSetting, Workload
 from kernel_lsp.rewrite.capture import overriding, read_conditions, refusals
-from kernel_lsp.rewrite.capture.answers import Answers, is_program
+from kernel_lsp.rewrite.capture.answers import Answers
 from kernel_lsp.rewrite.capture.autocast import Autocast
+from kernel_lsp.rewrite.capture.calling import called_directly
 from kernel_lsp.rewrite.capture.canonical import unify
 from kernel_lsp.rewrite.capture.cleanup import clean
 from kernel_lsp.rewrite.capture.fakes import describe_operations
@@ -60,6 +61,7 @@ from kernel_lsp.rewrite.capture.observing import (
     observed_objects,
 )
 from kernel_lsp.rewrite.capture.opaque import OpaqueLayers
+from kernel_lsp.rewrite.capture.places import is_program
 from kernel_lsp.rewrite.capture.questions import (
     by_batch,
     changes_gradients,
@@ -160,6 +162,7 @@ def _capture_slice(program: Program, workload: Workload, device: str, batch: int
                 module.train(workload.training)
         callee = _Function(target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, namespace, module)
+        effects.numbers = on_cpu.numbers
         autocast = Autocast(None, device)  # off where it is called; regions of its own count
         with autocast, autocast.watching():
             graph = _export(program, callee, module, call, device, effects)
@@ -231,7 +234,7 @@ def _capture_recorded(wanted: _Wanted, home: Home, device: str) -> Graph:
         answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
         callee = _Function(opened.target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, opened.namespace, module, of_libraries=True)
-        answers.derivatives = effects.derivatives
+        answers.derivatives, effects.numbers = effects.derivatives, answers.numbers
         with mode, answers, autocast, autocast.watching(), answers.watching():
             graph = _export(program, callee, module, call, device, effects, wanted.outputs)
         _spell_out_casts(graph, autocast)
@@ -337,6 +340,7 @@ def _export(
     )
     with contextlib.ExitStack() as watching:
         watching.enter_context(torch.no_grad())
+        watching.enter_context(called_directly(module))
         watching.enter_context(observe_module(module, observed, effects.set))
         watching.enter_context(observed_objects(things, observed, effects.set_of))
         watching.enter_context(effects.watched())
@@ -384,7 +388,7 @@ def _exported(entry: str, callee: Any, call: Call, effects: refusals.Effects) ->
         raise
     except (Exception, SystemExit) as error:
         effects.refuse()  # a cache that grew is what the tracer stumbled over
-        raise _explain(entry, error) from error
+        raise _explain(entry, error, effects.numbers.line_of(error)) from error
 
 
 def _keep_opaque_layers(
@@ -658,13 +662,11 @@ TRACER = {
 UNKNOWN_INPUT = re.compile(r"Unsupported input type <class '(?P<path>[^']{1,200})'>")
 
 
-def _explain(entry: str, error: BaseException) -> CaptureError:
-    """The tracer's exception as one sentence, with the usual way out."""
-    kind, text, line = (
-        type(error).__name__,
-        str(error).strip().split("\n")[0][:300],
-        _place_of(error),
-    )
+def _explain(entry: str, error: BaseException, asked: str) -> CaptureError:
+    """The tracer's exception as one sentence, with the usual way out. ``asked``: the line that
+    asked for the number that is in the way; empty: none did, or it is not known."""
+    kind, text = type(error).__name__, str(error).strip().split("\n")[0][:300]
+    line = asked or _place_of(error)
     if "DataDependent" in kind or "GuardOnDataDependent" in kind or "data-dependent" in text:
         return CaptureError(
             f"{entry} decides by tensor values, which a graph cannot "

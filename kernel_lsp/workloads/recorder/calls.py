@@ -50,11 +50,13 @@ class CallKeeper:
         device: str,
         *,
         training: bool | None = None,
+        again: bool = False,
     ) -> dict[str, Any]:
         """Keeps a call on disk and says where: ``snapshot`` (the file's name), or ``not_kept`` (why
         there is none); and ``setting``.
 
-        ``target``: a module's instance, or a function."""
+        ``target``: a module's instance, or a function. ``again``: in the place of a call that was
+        kept, so that it counts for none more."""
         begun = perf_counter()
         kind = target if isinstance(target, FunctionType) else target_class(type(target))
         setting = setting_of(self._torch, device)
@@ -64,8 +66,8 @@ class CallKeeper:
             "class": kind.__qualname__,
         }
         try:
-            if self._counts.get(kind, 0) < MAX_CALLS and self._room > 0:
-                self._counts[kind] = self._counts.get(kind, 0) + 1
+            if (again or self._counts.get(kind, 0) < MAX_CALLS) and self._room > 0:
+                self._counts[kind] = self._counts.get(kind, 0) + (not again)
                 about = {**found, "training": training}
                 found |= self._kept(target, args, kwargs, about)
         finally:

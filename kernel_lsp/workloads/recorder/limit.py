@@ -48,12 +48,23 @@ class StepCounts:
         self._steps: list[dict[str, Any]] = []
         """Kind and steps of each optimizer, in the order of their first steps."""
         self._batches = self._marked = 0
+        self._first_s: float | None = None
+        """From the beginning of the process to the end of its first step."""
+        self._last_s: float | None = None
+        """The same to the end of the last one."""
         self._enough_since: float | None = None
         """When calls alone would have ended the program, which has an optimizer; None: not yet."""
 
     def to_record(self) -> dict[str, Any]:
-        """How many steps of each kind there were, as plain JSON."""
-        return {"optimizers": self._steps, "batches": self._batches, "marked": self._marked}
+        """How many steps of each kind there were, and when the first and the last have ended, as
+        plain JSON."""
+        return {
+            "optimizers": self._steps,
+            "batches": self._batches,
+            "marked": self._marked,
+            "first_s": self._first_s,
+            "last_s": self._last_s,
+        }
 
     @property
     def has_steps(self) -> bool:
@@ -63,6 +74,7 @@ class StepCounts:
     def begin_again(self) -> None:
         """Counts from nothing in a forked child: what its parent counted is its parent's."""
         self._steps, self._batches, self._marked = [], 0, 0
+        self._first_s = self._last_s = None
         self._optimizers = OptimizerNumbers()
 
     def saw_optimizers(self, module: Any) -> None:
@@ -95,11 +107,14 @@ class StepCounts:
     def returned(self, _: Any) -> None:
         """The function that the user has named did."""
         self._marked += 1
+        self._note_time()
         self._end_at(self._marked)
 
     def _took_batch(self, _: Any) -> None:
         self._look()
         self._batches += 1
+        if not self._steps and not self._is_marked:
+            self._note_time()
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         self._look()
@@ -107,8 +122,16 @@ class StepCounts:
         if number == len(self._steps):
             self._steps.append({"kind": type(optimizer).__name__, "steps": 0})
         self._steps[number]["steps"] += 1
+        if not self._is_marked:
+            if self._steps[0]["steps"] == 1 and number == 0:
+                self._first_s = None  # what loaders gave before is no step
+            self._note_time()
         if number == 0 and not self._is_marked:
             self._end_at(self._steps[0]["steps"])
+
+    def _note_time(self) -> None:
+        self._last_s = perf_counter() - self._begun_s
+        self._first_s = self._last_s if self._first_s is None else self._first_s
 
     def _end_at(self, steps: int) -> None:
         if self._is_enough(steps):

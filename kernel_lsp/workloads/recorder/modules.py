@@ -17,12 +17,21 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, cast
 
-from . import describe, imports
+from . import describe, imports, memos
 from .calls import named_arguments
 from .derivatives import DerivativeRecorder
 from .functions import FunctionRecorder
 from .recording import ProcessRecording
-from .sites import OWN_PACKAGES, CallSite, Glance, Look, is_hidden, target_class, written_class
+from .sites import (
+    OWN_PACKAGES,
+    CallSite,
+    CallWay,
+    Glance,
+    Look,
+    is_hidden,
+    target_class,
+    written_class,
+)
 
 UNKNOWN: Any = object()
 MAX_FRAMES = 12
@@ -305,6 +314,8 @@ class _ObservedCall(Look):
         )
         self.key = (self.training, self.autocast, torch.is_grad_enabled(), init, arguments)
         self.gradients = bool(torch.is_grad_enabled())
+        self.state: list[Any] | None = None
+        """Of the module before this call, where it was kept."""
 
     def _autocast(self, torch: Any) -> str | None:
         kind = "cuda" if self.on_cuda else "cpu"
@@ -327,13 +338,35 @@ class _ObservedCall(Look):
             **self._kept(),
         }
 
-    def _kept(self) -> dict[str, Any]:
-        """The snapshot of this call, where such are kept."""
+    def after(self, way: CallWay, result: Any) -> None:
+        """A call that has filled caches is kept again when they are full."""
+        if self.state is not None and self.state != memos.state_of(self.module):
+            way.cold.append(weakref.ref(self.module))
+
+    def look_again(self, way: CallWay) -> None:
+        """Another instance, whose first call this may be, has to fill its own."""
+        if not way.cold:
+            return
+        if not any(known() is self.module for known in way.cold):
+            way.cold.append(weakref.ref(self.module))
+            return
+        way.cold.clear()
+        kept = self._kept(again=True)
+        if "snapshot" in kept:
+            way.about["snapshot"] = kept["snapshot"]
+
+    def _kept(self, *, again: bool = False) -> dict[str, Any]:
+        """The snapshot of this call, where such are kept. ``again``: in another one's place."""
         calls = self.owner.recording.calls
         if calls is None:
             return {}
         device = "cuda" if self.on_cuda else "cpu"
-        return calls.keep(self.module, self.args, self.kwargs, device, training=self.training)
+        kept = calls.keep(
+            self.module, self.args, self.kwargs, device, training=self.training, again=again
+        )
+        if "snapshot" in kept and not again:
+            self.state = memos.state_of(self.module)
+        return kept
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -65,7 +65,9 @@ class ProcessRecording:
         """Configurations were tried, and the launch that follows them has not come yet."""
         self._lost = 0.0
         """Seconds that were spent in here."""
+        self._begun = perf_counter()
         self._first: float | None = None
+        """When the first call was looked at."""
         self._last = 0.0
         self._written = self._lost_by_writing = 0.0
         self._sites: list[CallSite] = []
@@ -160,6 +162,7 @@ class ProcessRecording:
         try:
             seen = look()
             if (way := site.way(seen, glance)) is not None:
+                seen.look_again(way)
                 way.look_into(seen, self.torch)
                 watched = _Watched(site=site, way=way, look=seen)
                 watched.cuda = CudaCallTimer.begin(self.torch) if seen.on_cuda else None
@@ -231,6 +234,8 @@ class ProcessRecording:
             steps = self.counts.to_record() if self.counts is not None else {}
             if steps and self._outermost is not None:
                 steps["outermost"] = self._outermost.target
+            if steps and self._first is not None:
+                steps["before_s"] = self._first - self._begun
             sites = [one for one in entries if one]
             files = self.files.to_record() if self.files is not None else []
             spool.write(path, sites, elapsed, self.notes, self.torch, steps, files)

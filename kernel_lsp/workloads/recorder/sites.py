@@ -61,6 +61,9 @@ class Look:
     def after(self, way: CallWay, result: Any) -> None:
         """What is known only when the call is over."""
 
+    def look_again(self, way: CallWay) -> None:
+        """Called before each call that is looked at, with its way."""
+
 
 class CallWay:
     """One way of calling a target."""
@@ -68,6 +71,7 @@ class CallWay:
     __slots__ = (
         "about",
         "alignment",
+        "cold",
         "glance",
         "samples",
         "seconds",
@@ -81,6 +85,9 @@ class CallWay:
         self.about, self.glance = about, glance
         self.values: dict[str, ArgumentValues] = {}
         self.alignment: dict[str, int] = {}
+        self.cold: list[Any] = []
+        """Weak references to instances whose calls may have filled caches since a call was kept
+        that did; empty: a call is kept that fills none."""
         self.samples = self.timed = self.warm = 0
         self.seconds = self.warm_seconds = 0.0
 

@@ -4,6 +4,7 @@ beside what is timed."""
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from kernel_lsp.programs.measuring import (
 )
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.optimizing import TargetsAtWork
+from kernel_lsp.programs.pace import StepPace, pace_of
 from kernel_lsp.programs.runs import ProgramPlan
 from kernel_lsp.programs.shares import ShareRow, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StartedRun, StepRun
@@ -39,6 +42,7 @@ from kernel_lsp.programs.timetable import UNKNOWN_S, Timetable, words_of_seconds
 from kernel_lsp.records import Job, Outcome, Progress, Report
 from kernel_lsp.snapshots.store import ProgramRecording
 from kernel_lsp.workloads import running
+from kernel_lsp.workloads.recorder.steps import StepObserver
 
 FAST = COMPILED[0]
 CLOCK = Clock(roots=(("__main__", "Net"),), kind="optimizer")
@@ -222,24 +226,100 @@ def test_of_slow_steps_a_run_has_fewer_and_targets_come_before_a_run_that_takes_
 ) -> None:
     made = _bench(tmp_path, monkeypatch, 300.0)
     made.runs.plan = replace(made.runs.plan, within=5.0)
-    for step_s, steps, ends_s in ((0.1, 30, 13.0), (1.0, 18, 28.0), (30.0, 8, 250.0)):
+    for step_s, steps, ends_s in ((0.1, 30, 13.0), (1.0, 18, 28.0), (30.0, 6, 190.0)):
         made.runs.fit(10.0, step_s)
         assert (made.runs.steps, made.timetable.estimate_s(AS_IS)) == (steps, ends_s)
+    made.runs.fit(30.0, 40.0)
     made.time_first()
-    assert made.started == [], "250 s are more than two thirds of 300"  # type: ignore[attr-defined]
-    assert any("--within gives it more" in note for note in made.notes)
+    assert made.started == [], "230 s are more than two thirds of 300"  # type: ignore[attr-defined]
+    (note,) = made.notes
+    assert "the next run, of up to 4 min" in note and "--within gives it more" in note
 
 
-@pytest.mark.parametrize(("seen", "steps"), [(0, 6), (4, 3), (20, 5), (40, 6)])
-def test_a_profile_has_as_many_steps_as_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: int, steps: int
+RECORDED = ProgramRecording(
+    folder=Path("recording"), program="p", root="/work", command=("p",), created="now",
+    elapsed_s=300.0, devices=(), files=(), steps={},
+    seen=({"target": "p.py::Net", "calls": 100}, {"target": "p.py::Part", "calls": 400}),
+    ways=({"target": "p.py::Net", "module": "__main__", "class": "Net"},),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("steps", "clock", "pace"),
+    [
+        ({"optimizers": [{"steps": 5}], "first_s": 20.0, "last_s": 44.0}, {}, (20.0, 6.0)),
+        ({"optimizers": [{"steps": 9}, {"steps": 5}], "first_s": 20.0, "last_s": 44.0},
+         {"optimizer": 1}, (20.0, 6.0)),
+        ({"optimizers": [{"steps": 1}], "first_s": 20.0, "last_s": 20.0}, {}, None),
+        ({"optimizers": [{"steps": 60}]}, {}, (5.0, 5.0)),
+        ({"before_s": 12.0}, {"kind": "calls"}, (15.0, 3.0)),
+        ({"marked": 3, "first_s": 4.0, "last_s": 8.0}, {"kind": "function"}, (4.0, 2.0)),
+        ({}, {"kind": "loader"}, None),
+    ],
+)  # fmt: skip
+def test_a_recording_says_how_fast_steps_come(
+    steps: dict[str, Any], clock: dict[str, Any], pace: tuple[float, float] | None
 ) -> None:
-    """Of 5 minutes a quarter, where so many steps were recorded in another 5."""
+    found = pace_of(replace(RECORDED, steps=steps), replace(CLOCK, **clock))
+    assert (found and (found.first_s, found.step_s)) == pace
+
+
+@pytest.mark.parametrize(
+    ("first_s", "step_s", "steps"), [(5.0, 0.1, 6), (12.0, 9.0, 5), (16.0, 6.0, 6), (60.0, 60.0, 3)]
+)
+def test_a_profile_has_as_many_steps_as_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_s: float, step_s: float, steps: int
+) -> None:
+    """Into a quarter of 5 minutes, two thirds of which are planned."""
     made = _bench(tmp_path, monkeypatch, 300.0)
     made.plan = replace(made.plan, within=5.0)
-    counted = {"optimizers": [{"kind": "SGD", "steps": seen}]} if seen else {}
-    made._recorded = replace(made._recorded, elapsed_s=300.0, steps=counted)
+    assert made._profiled_steps == 6, "nobody knows how slow they are"
+    made._pace = StepPace(first_s=first_s, step_s=step_s)
     assert made._profiled_steps == steps
+
+
+def test_what_cannot_be_profiled_in_half_of_the_time_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _bench(tmp_path, monkeypatch, 300.0)
+    made._pace = StepPace(first_s=60.0, step_s=60.0)
+    made.profile()
+    assert made.started == [] and made.shares is None  # type: ignore[attr-defined]
+    (note,) = made.notes
+    assert note.startswith("no step was profiled: the 3 steps that it needs take about 3 min")
+    assert made.timetable.estimate_s(AS_IS) == 60.0 + 6 * 60.0, "as few as say anything"
+
+
+@pytest.mark.parametrize(
+    ("steps_ms", "more", "failed"),
+    [
+        ((6e3, 6e3, 6e3), {}, None),
+        ((6e3, 6e3), {}, "3 of 9 steps ended within 40 s"),
+        ((6e3, 6e3, 6e3), {"profiled": []}, "4 of 9 steps ended within 40 s"),
+        ((6e3,), {"check": True}, "2 of 9 steps ended within 40 s"),
+    ],
+)
+def test_a_run_that_is_cut_off_says_how_many_steps_have_ended(
+    steps_ms: tuple[float, ...], more: dict[str, Any], failed: str | None
+) -> None:
+    """And is a time where they are enough for one."""
+    begun: Any = SimpleNamespace(_is_timed=not more, _steps=9)
+    run = StartedRun._cut_off(begun, StepRun(way=AS_IS, steps_ms=steps_ms), 40.0)
+    assert (run.failed, run.is_cut_off) == (failed, failed is not None)
+    assert (run.step_ms == 6e3) is (len(steps_ms) == 3)
+
+
+def test_steps_are_written_down_while_the_run_goes_on(tmp_path: Path) -> None:
+    given = {"out": str(tmp_path / "steps.json"), "roots": [], "clock": "optimizer", "count": 9,
+             "begun": 0.0, "profiled": []}  # fmt: skip
+    observer = StepObserver({**given, "roots": [["__main__", "Net"]]})
+    observer.torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False))
+    observer._profile = SimpleNamespace(watch=lambda: None)
+    for saved_s, count in ((-2.0, 0), (0.0, 0), (-2.0, 2)):  # of the steps so far, the first apart
+        observer._saved = time.perf_counter() + saved_s
+        observer._ended()
+        found = json.loads((tmp_path / "steps.json").read_text())
+        assert len(found["steps_ms"]) == count and __file__ in found["files"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -353,6 +433,30 @@ def test_where_time_is_short_targets_come_before_a_sure_gain(
         monkeypatch.setattr(made.compared, "is_right", lambda way: True)
         made.time_first()
         assert (FAST.name in made.started) is is_early  # type: ignore[attr-defined]
+
+
+def test_where_compilers_take_too_long_a_gain_over_the_program_as_it_is_is_made_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that compile, 90 s each, and six more of 54 s are more than two thirds of 240 s;
+    6 and 4 more of 8 s are not."""
+    made, said = _bench(tmp_path, monkeypatch, 240.0), list[str]()
+    made.timetable.saw(FAST, 90.0)
+    started: list[str] = made.started  # type: ignore[attr-defined]
+    variant = ProgramVariant(name=composing.OPTIMIZER, texts={}, before={})
+
+    def start(way: ProgramWay, number: int = 0, **more: Any) -> StepRun:
+        started.append(way.name)
+        return StepRun(way=way, steps_ms=((7.0 if way.is_edited else 8.0) + 0.01 * number,) * 8)
+
+    monkeypatch.setattr(made.runs, "start", start)
+    monkeypatch.setattr(made, "_say", said.append)
+    monkeypatch.setattr(composing, "fuse_optimizers", lambda *_: variant)
+    monkeypatch.setattr(made.compared, "is_right", lambda way: True)
+    made.time_first()
+    assert Counter(started) == {AS_IS.name: 4, composing.OPTIMIZER: 4}
+    (sure,) = [words for words in said if "computes what the program does" in words]
+    assert sure.startswith(f"{composing.OPTIMIZER}: 1.14x [1.1") and "against as it is" in sure
 
 
 def test_a_gain_that_computes_something_else_is_none_and_is_not_timed_again(

@@ -33,7 +33,8 @@ from kernel_lsp.snapshots import (
     store,
 )
 from kernel_lsp.snapshots.opening import OpenedCall, open_call
-from kernel_lsp.workloads.recorder import calls, sites
+from kernel_lsp.workloads.recorder import calls, modules, sites
+from kernel_lsp.workloads.recorder.recording import ProcessRecording
 
 pytestmark = [
     pytest.mark.torch,
@@ -388,3 +389,54 @@ def test_modules_are_forgotten_without_asking_for_each_where_python_lies(monkeyp
     sources.unload("/work/another.py")
     assert own.__name__ not in sys.modules and "torch" in sys.modules and "json" in sys.modules
     assert not asked
+
+
+class Memo(nn.Module):
+    """Fills ``table`` at its first call, in the way that is asked for."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.tables, self.table = way, dict[int, Any](), None
+        self.register_buffer("places", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.way == "attribute" and self.table is None:
+            self.table = torch.ones(2)
+        elif self.way == "buffer" and self.places is None:
+            self.places = torch.ones(2)
+        elif self.way == "dict":
+            self.tables[len(x)] = torch.ones(2)
+        return x
+
+
+@pytest.mark.parametrize("way", ["attribute", "buffer", "dict", "none"])
+def test_a_module_whose_first_call_fills_a_cache_is_kept_again_when_it_is_full(
+    tmp_path: Path, way: str
+) -> None:
+    """Of two blocks that are alike the first call of each is one with an empty cache."""
+    recording, kept = ProcessRecording(str(tmp_path), str(tmp_path)), list[tuple[int, bool]]()
+    recording.torch = torch
+    blocks, x = nn.ModuleList(Memo(way) for _ in range(2)), torch.ones(2)
+
+    class Calls:
+        seconds = 0.0
+
+        def keep(self, target: Any, *_: Any, again: bool, **more: Any) -> dict[str, Any]:
+            kept.append((list(blocks).index(target), again))
+            return {"snapshot": str(len(kept))}
+
+    recording.calls = Calls()  # type: ignore[assignment]
+    observer = modules._ModuleObserver(torch, recording)
+    site = recording.site("module", "p.py", "Memo", Memo)
+    glance = site.glance(None)
+    for number in range(6):
+        block = blocks[number % 2]
+        recording.watch(
+            site,
+            glance,
+            lambda block=block: modules._ObservedCall(observer, block, (x,), {}),
+            lambda block=block: block(x),
+        )
+    (found,) = site.ways.values()
+    assert kept == ([(0, False)] if way == "none" else [(0, False), (0, True)])
+    assert found.about["snapshot"] == str(len(kept)) and recording.notes == []
