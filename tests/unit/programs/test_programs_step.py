@@ -2,6 +2,7 @@
 processes."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -505,7 +506,7 @@ def test_a_program_that_plays_before_it_learns_is_recorded_until_it_has_learned(
 def test_slow_steps_are_recorded_for_some_time_and_a_few_at_least(
     monkeypatch: pytest.MonkeyPatch, seconds: float | None, most: int
 ) -> None:
-    ended, now = list[int](), iter([0.0, *(10.0 for _ in range(9))])
+    ended, now = list[int](), itertools.chain([0.0], itertools.repeat(10.0))
     monkeypatch.setattr(limit, "perf_counter", lambda: next(now))
     counts = limit.StepCounts(9, lambda: None, lambda: None, is_marked=True, seconds=seconds)
     monkeypatch.setattr(counts, "_end", lambda: ended.append(counts.to_record()["marked"]))
