@@ -45,8 +45,8 @@ def journal(settings: Settings) -> Iterator[Journal]:
 def save(
     journal: Journal, outcome: Outcome, begun: str, *, job: Job, folder: Path, settings: Settings
 ) -> None:
-    """Stores what this run has judged, and what it offers: an interrupted search had found that, and
-    shown it to nobody."""
+    """Stores what this run has judged, and what it offers: an interrupted search had found that,
+    and shown it to nobody."""
     from kernel_lsp.pipeline.prepare import reference  # `sessions list` need not load the pipeline
 
     judged = outcomes.fresh(outcome, begun)

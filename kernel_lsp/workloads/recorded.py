@@ -1,8 +1,8 @@
 """Workloads in TOML: ``.kernel-lsp/workloads.toml``, which people write, and its neighbors.
 
 What ``kernel-lsp record`` writes (recording_file.py) has the same tables with more keys: how often
-a target was called so, its share of the time, what its arguments held. What could not be described of
-an argument (``unknown``) or is not judged (``autocast``) makes no workload, and is a problem that
+a target was called so, its share of the time, what its arguments held. What could not be described
+of an argument (``unknown``) or is not judged (``autocast``) makes no workload, and is a problem that
 says so.
 
 [[workload]]

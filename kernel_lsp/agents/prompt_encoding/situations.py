@@ -3,8 +3,8 @@ Pure.
 
 Deterministic, about 150 words for a chain of five operations and at most `MAX_WORDS` for
 anything. Names of the program do not enter: operations are numbered in the order in which they are
-listed, and a site lists those that it covers. Lost on purpose: exact odd sizes above 9 (words.size),
-values, what the source looks like."""
+listed, and a site lists those that it covers. Lost on purpose: exact odd sizes above 9
+(words.size), values, what the source looks like."""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ class UnmatchedNoise(Exception):
 
 
 class NoiseRecording(TorchDispatchMode):
-    """Inside the block, what is drawn on ``place`` is kept in :attr:`draws`. Raises UnmatchedNoise."""
+    """Inside the block, what is drawn on ``place`` is kept in :attr:`draws`.
+
+    Raises UnmatchedNoise."""
 
     def __init__(self, place: str) -> None:
         super().__init__()

@@ -27,8 +27,8 @@ def get_inputs():
     return [torch.rand(32, 16)]
 """
 LIMITS_S = (2.0, 6.0, 18.0, 54.0)
-"""One after the other until one suffices for a judgement: a machine that pauses needs more time, and
-one whose cold start counted would pass with none of them."""
+"""One after the other until one suffices for a judgement: a machine that pauses needs more time,
+and where a cold start counted none would suffice."""
 
 
 @pytest.mark.torch
