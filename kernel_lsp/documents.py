@@ -111,7 +111,10 @@ class DiskWatch:
             with contextlib.suppress(KeyError):
                 self._observer.unschedule(earlier)  # of a folder that went meanwhile
         self._watched[key] = None
-        if not folder.is_dir():
+        is_there = False
+        with contextlib.suppress(OSError):  # a name that is too long
+            is_there = folder.is_dir()
+        if not is_there:
             return []
         try:
             handler = cast("FileSystemEventHandler", self)  # all that is called is dispatch()

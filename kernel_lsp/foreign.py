@@ -19,16 +19,21 @@ import re
 import stat
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 MAX_TOML_BYTES = 512 * 1024
 """People's settings have some kilobytes; reading this much takes a second."""
 MAX_DEPTH = 100
 """Brackets within brackets. The parser calls itself for each."""
 MAX_KEY_PARTS = 64
 """Of ``a.b.c``: the parser takes quadratic time for them."""
+MAX_INTEGER_BITS = 1023
+"""What is larger is no float, and whoever computes with it gets an OverflowError."""
 LIMIT_S = 5.0
 _CHUNK = 1024**2
+_LONG_NUMBER = re.compile(r"[0-9A-Fa-f_]{256}")
+"""Every integer of more bits is written with so many digits, in whatever base."""
 _TOML_TOKEN = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\\?\Z)'
     r"|'''(?:[^']|'(?!''))*+(?:'''|\Z)"
@@ -75,17 +80,31 @@ def toml(text: str) -> dict[str, Any]:
 
     _check_shape(text)
     try:
-        return tomllib.loads(text)
+        return _with_usual_integers(tomllib.loads(text), text)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
 
 
 def json_value(content: str | bytes) -> Any:
     """The value that the text holds. Raises ValueError, whatever is wrong."""
+    if isinstance(content, bytes):
+        content = content.decode(json.detect_encoding(content), "surrogatepass")
     try:
-        return json.loads(content)
+        return _with_usual_integers(json.loads(content), content)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
+
+
+def _with_usual_integers(value: T, text: str) -> T:
+    """The value that the text holds. Raises ValueError for an integer that is no float."""
+    left: list[Any] = [value] if _LONG_NUMBER.search(text) else []
+    while left:
+        one = left.pop()
+        if isinstance(one, int) and one.bit_length() > MAX_INTEGER_BITS:
+            raise ValueError("an integer of more than 300 digits")
+        if isinstance(one, dict | list):
+            left += one.values() if isinstance(one, dict) else one
+    return value
 
 
 def _real_path(path: Path) -> Path:

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +84,7 @@ def digest(text: str) -> str:
 
 
 def _folder(data_dir: Path, root: Path) -> Path:
-    return data_dir / FOLDER / hashlib.sha256(str(root).encode()).hexdigest()[:16]
+    return data_dir / FOLDER / hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
 
 
 def _place(data_dir: Path, root: Path, command: Sequence[str]) -> Path:

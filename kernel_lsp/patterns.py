@@ -21,6 +21,15 @@ MAX_STARS = 4
 """Of one pattern: with more, a name that somebody chose for it is tried for minutes (each star is
 a loop in a regular expression). No pattern that a person wrote was found to have more."""
 _STARS = re.compile(r"\*+")
+_ONE_STAR = re.compile(r"\\.|(?:(?<![^/])|(?<=^!))\*\*(?![^/\s])|(\*+)")
+"""However many are written, they mean what one means, unless they are two and stand for any number
+of folders, or are escaped. Written as 5,000 they were 5,000 loops."""
+_INNER_STAR = re.compile(
+    r"\[\^/\]\*((?:\[\^/\](?!\*)|(?!\[\^/\])\[(?:\\.|[^\]\\])+\]|\\.|[^\[\\/()*+?|^$])+)"
+    r"(?=\[\^/\]\*)"
+)
+"""A star, and what is between it and the next of the same name, in an expression of pathspec's:
+where that is found first, it need not be looked for again."""
 
 
 class Patterns:
@@ -53,8 +62,16 @@ class Patterns:
 def _spec(lines: tuple[str, ...]) -> Any:
     from pathspec import GitIgnoreSpec
 
-    good = [line for line in lines[:MAX_PATTERNS] if _means_something(line)]
-    return GitIgnoreSpec.from_lines(good)
+    found = [_ONE_STAR.sub(_with_one_star, line) for line in lines[:MAX_PATTERNS]]
+    spec = GitIgnoreSpec.from_lines([line for line in found if _means_something(line)])
+    for pattern in spec.patterns:
+        if pattern.regex is not None:
+            pattern.regex = re.compile(_INNER_STAR.sub(r"(?>[^/]*?\1)", pattern.regex.pattern))
+    return spec
+
+
+def _with_one_star(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else "*"
 
 
 def _means_something(line: str) -> bool:
@@ -64,6 +81,6 @@ def _means_something(line: str) -> bool:
         return False
     try:
         GitIgnoreSpec.from_lines([line])
-    except ValueError:  # git ignores such a line
+    except (ValueError, re.error):  # git ignores such a line; ``[z-a]`` is no set
         return False
     return True

@@ -58,6 +58,8 @@ def _decode(kind: Any, data: Any) -> Any:
     if origin in (tuple, list):
         return origin(_decode(args[0], item) for item in data)
     if origin is dict:
+        if not isinstance(data, dict):
+            raise TypeError(f"expected an object, got {type(data).__name__}")
         return {key: _decode(args[1], item) for key, item in data.items()}
     if dataclasses.is_dataclass(kind):
         return _decode_record(kind, data)
@@ -68,7 +70,10 @@ def _decode_plain(kind: type, data: Any) -> Any:
     if issubclass(kind, Enum):
         return kind(data)
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError as error:  # JSON knows integers of any size
+            raise ValueError(str(error)) from None
     if not isinstance(data, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(data).__name__}")
     return data

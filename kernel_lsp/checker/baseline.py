@@ -69,7 +69,7 @@ def write(file: Path, results: Iterable[tuple[Path, Analysis]]) -> int:
     ]
     body = ",\n".join(f"  {line}" for line in lines)
     text = f'{{\n "schema_version": {SCHEMA_VERSION},\n "findings": [\n{body}\n ]\n}}\n'
-    replace_file(file, text.encode())
+    replace_file(file, text.encode(errors="backslashreplace"))  # a name of a file may be no UTF-8
     return counts.total()
 
 

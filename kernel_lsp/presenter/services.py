@@ -59,7 +59,7 @@ def findings_gitlab(results: AnalyzedPaths) -> str:
                 {
                     "description": f"{finding.rule}: {finding.message}",
                     "check_name": f"{finding.rule}-{finding.name}",
-                    "fingerprint": hashlib.sha256(f"{named}\0{seen[named]}".encode()).hexdigest(),
+                    "fingerprint": _fingerprint(f"{named}\0{seen[named]}"),
                     "severity": _GITLAB[finding.severity],
                     "location": {
                         "path": Path(path).as_posix(),
@@ -68,6 +68,11 @@ def findings_gitlab(results: AnalyzedPaths) -> str:
                 }
             )
     return json.dumps(issues, indent=2)
+
+
+def _fingerprint(text: str) -> str:
+    """Of a text that may hold the name of a file that is no UTF-8."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def findings_junit(results: AnalyzedPaths) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import socket
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ that."""
 KEEP_TIMEOUT_S = 0.3
 CANCEL_S = 0.5
 MAX_PORT = 65_535
+MAX_SILENT = 64
+"""Connections to ``--tcp`` that have said nothing yet."""
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -119,13 +122,33 @@ def serve(
 
 
 def accept_client(listening: socket.socket) -> socket.socket:
-    """The first that begins as a client does. A page in a browser reaches the port as well, and its
-    request of HTTP has a Content-Length and whatever body."""
-    while True:
-        client, _ = listening.accept()
-        if client.recv(1, socket.MSG_PEEK) in (b"C", b"c"):
-            return client
-        client.close()
+    """The first that begins as a client does, whoever else is connected and silent. A page in a
+    browser reaches the port as well, and its request of HTTP has a Content-Length and whatever
+    body."""
+    silent: list[socket.socket] = []
+    """The oldest first: of many it makes room, and an editor speaks as soon as it is connected."""
+    try:
+        while True:
+            ready, _, _ = select.select([listening, *silent], [], [])
+            for client in ready:
+                if client is listening:
+                    silent.append(client.accept()[0])
+                    continue
+                silent.remove(client)
+                if _begins_as_client(client):
+                    return client
+                client.close()
+            if len(silent) > MAX_SILENT:
+                silent.pop(0).close()
+    finally:
+        for client in silent:
+            client.close()
+
+
+def _begins_as_client(client: socket.socket) -> bool:
+    with contextlib.suppress(OSError):  # it has gone again, with a reset
+        return client.recv(1, socket.MSG_PEEK) in (b"C", b"c")
+    return False
 
 
 async def _converse(given: int, taken: int) -> None:

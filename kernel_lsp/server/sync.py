@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,7 +186,7 @@ def on_disk(ls: KernelServer, paths: frozenset[Path]) -> None:
 async def _look_at_disk(ls: KernelServer, folder: str, path: str, how: How) -> None:
     file = Path(folder) / path
     snapshot = await ls.off_loop(documents.read, file.as_uri(), folder)
-    if snapshot is None and await ls.off_loop(file.exists):
+    if snapshot is None and await ls.off_loop(os.path.exists, file):
         ls.session.unreadable(folder, path, how)
         return
     text = None if snapshot is None else snapshot.text

@@ -87,7 +87,7 @@ def busy(folder: str) -> dict[str, BusyShare]:
                 target, seen = target_of(FilePlace(path, "seen", index), entry), _busy(entry)
                 if target not in found or (seen.share or 0.0) > (found[target].share or 0.0):
                     found[target] = seen
-        except (WorkloadError, TypeError, ValueError):
+        except (WorkloadError, TypeError, ValueError, OverflowError):
             continue
     return found
 
@@ -145,5 +145,5 @@ def _launch(place: FilePlace, entry: dict[str, Any]) -> RecordedLaunch:
             called_with=_called_with(place, entry),
             busy=_busy(entry),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:  # the last for `inf` calls
         raise place.wrong("it", f"cannot be read: {error}", "record it again") from error

@@ -29,6 +29,7 @@ value = 4096
 
 from __future__ import annotations
 
+import contextlib
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,8 +90,11 @@ def _workloads_in(
 
 def relative(uri: str, folder: str) -> str:
     """Path from the root with forward slashes; the whole path for a file outside it."""
-    parsed = urllib.parse.urlsplit(uri)
-    path = Path(urllib.parse.unquote(parsed.path) if parsed.scheme == "file" else uri)
+    path = Path(uri)
+    with contextlib.suppress(ValueError):  # it only looks like a URI
+        parsed = urllib.parse.urlsplit(uri)
+        if parsed.scheme == "file":
+            path = Path(urllib.parse.unquote(parsed.path))
     absolute = path if path.is_absolute() else Path(folder, path)
     return (
         absolute.relative_to(folder).as_posix()

@@ -776,6 +776,7 @@ ODD_URIS = [
 
 @pytest.mark.parametrize("uri", ODD_URIS)
 def test_any_uri_may_be_opened(server: RawClient, uri: str) -> None:
+    before = len(server.log)
     server.open(DIAGONAL, uri=uri)
     assert "result" in server.hover(uri, 6, 20)
     server.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
@@ -787,6 +788,8 @@ def test_any_uri_may_be_opened(server: RawClient, uri: str) -> None:
     server.command("cancel")
     server.close_document(uri)
     server.notify("workspace/didChangeWatchedFiles", {"changes": [{"uri": uri, "type": 2}]})
+    assert "result" in server.hover(uri)
+    assert b"a background task failed" not in server.log[before:]
 
 
 # --- commands ------------------------------------------------------------------------------------

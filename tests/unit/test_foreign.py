@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import json
 import os
 import sys
 import time
@@ -130,6 +131,27 @@ def test_large_files_that_people_write_are_read() -> None:
 def test_any_text_is_toml_or_a_value_error(text: str) -> None:
     with contextlib.suppress(ValueError):
         foreign.toml(text)
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 400, "1_0" * 200])
+def test_an_integer_that_is_no_float_is_a_value_error(number: str) -> None:
+    for text in (f"a = [{{b = {number}}}]", "a = 0x" + "f" * 300, "a = 0b1" + "0" * 1100):
+        with pytest.raises(ValueError, match="300 digits"):
+            foreign.toml(text)
+    for content in (f'{{"a": [{number}]}}', f'{{"a": [{number}]}}'.encode("utf-16")):
+        with pytest.raises(ValueError):
+            foreign.json_value(content)
+    assert foreign.json_value(json.dumps({number: 1, "b": number})) == {number: 1, "b": number}
+
+
+@pytest.mark.parametrize("number", ["inf", "nan", "9" * 400])
+def test_numbers_of_recorded_files_end_nothing(tmp_path: Path, number: str) -> None:
+    (tmp_path / ".kernel-lsp").mkdir()
+    numbers = f"calls = {number}\nshare = {number}\nmean_us = {number}\ngrid = [{number}]\n"
+    text = "".join(f'[[{name}]]\ntarget = "a.py::A"\n{numbers}' for name in ("seen", "launch"))
+    (tmp_path / ".kernel-lsp" / "x.toml").write_text(text)
+    assert not launches(str(tmp_path))[0]
+    assert all(one.calls <= 0 for one in busy(str(tmp_path)).values())
 
 
 def test_json_of_any_depth_is_a_value_error() -> None:

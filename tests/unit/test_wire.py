@@ -55,6 +55,10 @@ def test_unknown_keys_are_ignored_and_unknown_values_refused() -> None:
         wire.from_json(Workload, {**data, "name": 3})
     with pytest.raises(TypeError):
         wire.from_json(Workload, ["not", "an", "object"])
+    with pytest.raises(ValueError):
+        wire.from_json(Interval, {"low": 1, "mid": 2, "high": 10**400})
+    with pytest.raises(TypeError):
+        wire.from_json(Evaluation, {**wire.to_json(EVALUATION), "speedups": [1]})
 
 
 KEY = bytes(range(wire.KEY_BYTES))

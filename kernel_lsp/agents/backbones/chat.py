@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +32,10 @@ from kernel_lsp.records import (
 
 TEXT_CHARS = 1_000_000
 """Longest reply that is read."""
+MAX_NAME_CHARS = 500
+"""A model's name and version stand in every request, in errors and in the journal."""
+MAX_COUNT = 10**12
+"""Of tokens. JSON knows integers that are no float."""
 CHARS_PER_TOKEN = 8
 """More than any tokenizer's average: a server that goes on after max_tokens times this ignores the
 limit."""
@@ -141,6 +144,17 @@ def _id(call: ToolCall | None, number: int) -> str:
     ) or f"call{number:05d}"  # nine letters and digits: Mistral's templates check
 
 
+def count(value: Any) -> int | None:
+    """A number of tokens that a server has said; None for what is none."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= MAX_COUNT else None
+
+
+def name_of(value: Any) -> str | None:
+    """What a server calls its model or version; None for what is no name."""
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS else None
+
+
 class StreamedReply:
     """A reply in the making, from the chunks of a stream or from one whole completion."""
 
@@ -173,9 +187,10 @@ class StreamedReply:
             raise Oddity("a chunk is no object")
         if error := chunk.get("error"):
             code = error.get("code") if isinstance(error, dict) else None
-            raise Oddity(json.dumps(error), code if isinstance(code, int) else None)
-        self.model = _string(chunk.get("model")) or self.model
-        self.version = _string(chunk.get("system_fingerprint")) or self.version
+            is_status = isinstance(code, int) and 100 <= code < 600
+            raise Oddity(json.dumps(error), code if is_status else None)
+        self.model = name_of(chunk.get("model")) or self.model
+        self.version = name_of(chunk.get("system_fingerprint")) or self.version
         self._take_usage(chunk.get("usage"))
         choices = _list(chunk.get("choices"))
         if not choices or not isinstance(choices[0], dict):
@@ -239,16 +254,16 @@ class StreamedReply:
         logprobs = choice.get("logprobs")
         for token in _list(logprobs.get("content")) if isinstance(logprobs, dict) else ():
             value = token.get("logprob") if isinstance(token, dict) else None
-            if isinstance(value, (int, float)) and math.isfinite(value):
+            if isinstance(value, (int, float)) and abs(value) <= MAX_COUNT:  # not NaN either
                 self._logprobs.append(float(value))
 
     def _take_usage(self, usage: Any) -> None:
         if isinstance(usage, dict):
             details = usage.get("prompt_tokens_details")
             self._usage = Usage(
-                prompt_tokens=_count(usage.get("prompt_tokens")),
-                completion_tokens=_count(usage.get("completion_tokens")),
-                cached_tokens=_count(details.get("cached_tokens"))
+                prompt_tokens=count(usage.get("prompt_tokens")),
+                completion_tokens=count(usage.get("completion_tokens")),
+                cached_tokens=count(details.get("cached_tokens"))
                 if isinstance(details, dict)
                 else None,
             )
@@ -284,7 +299,3 @@ def _list(value: Any) -> list[Any]:
 
 def _string(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

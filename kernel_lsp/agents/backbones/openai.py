@@ -126,8 +126,9 @@ class OpenAI:
         if self._vllm:
             try:
                 counted = await transport.ask("/tokenize", {"model": info.model, **asked})
-                if isinstance(counted, dict) and isinstance(counted.get("count"), int):
-                    return int(counted["count"])
+                tokens = chat.count(counted.get("count")) if isinstance(counted, dict) else None
+                if tokens is not None:
+                    return tokens
             except HttpFailure as failure:
                 log.debug("%s does not count tokens: %s", self._endpoint.origin, failure)
         return self._estimate(asked)
@@ -270,7 +271,7 @@ class OpenAI:
             if failure.status not in (404, 405, 501) or self._settings.model is None:
                 raise self._error(failure) from None
             listed = None  # a server without this list; it says itself whether it knows the model
-        models = [m for m in _list(listed) if isinstance(m, dict) and isinstance(m.get("id"), str)]
+        models = [m for m in _list(listed) if isinstance(m, dict) and chat.name_of(m.get("id"))]
         about = self._chosen(models)
         self._vllm = about.get("owned_by") == "vllm"
         return ModelInfo(
@@ -280,7 +281,7 @@ class OpenAI:
             origin=self._endpoint.origin,
             remote=self._endpoint.remote,
             context_tokens=next(
-                (about[k] for k in CONTEXT_KEYS if isinstance(about.get(k), int)), None
+                (tokens for k in CONTEXT_KEYS if (tokens := chat.count(about.get(k)))), None
             ),
             structured=Structured.SCHEMA,
             on_measured_gpu=await asyncio.to_thread(self._shares_gpu),
@@ -314,8 +315,7 @@ class OpenAI:
     async def _version(self, transport: Transport) -> str | None:
         with contextlib.suppress(HttpFailure):
             said = await transport.ask("/version")
-            version = said.get("version") if isinstance(said, dict) else None
-            return version if isinstance(version, str) else None
+            return chat.name_of(said.get("version")) if isinstance(said, dict) else None
         return None
 
     def _error(self, failure: HttpFailure) -> BackboneError:

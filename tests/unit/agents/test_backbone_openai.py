@@ -662,6 +662,20 @@ async def test_half_a_character_in_a_document_does_not_stop_the_prompt() -> None
     assert server.chats[0]["messages"][0]["content"] == "x = '?'"
 
 
+async def test_numbers_and_names_that_no_server_means_are_not_taken() -> None:
+    """JSON knows integers that are no float, and texts of megabytes."""
+    async with ScriptedModel(options=Options(context=10**400)) as server, opened(server) as model:
+        assert (await model.open(silent)).context_tokens is None
+        assert await model.count(TEXT) > 0
+    long = Options(models=("m" * 10**6, "n" * 10**6))
+    async with ScriptedModel(options=long) as server:
+        assert len(str(await refused(server))) < 1000
+    answer = chat.StreamedReply(100)
+    answer.take({"usage": {"prompt_tokens": 10**400}, "model": "m" * 10**6})
+    reply = answer.reply(latency_s=1.0, first_token_s=None, model="m", version=None)
+    assert (reply.usage.prompt_tokens, reply.model) == (None, "m")
+
+
 async def test_an_answer_of_any_json_raises_nothing_but_our_errors() -> None:
     odd: list[Any] = [
         {}, {"choices": 3}, {"choices": [None]}, {"choices": [{"delta": 5, "finish_reason": 3}]},
@@ -670,6 +684,8 @@ async def test_an_answer_of_any_json_raises_nothing_but_our_errors() -> None:
         {"choices": [{"delta": {"content": "\ud800"}, "logprobs": [], "finish_reason": "stop"}]},
         {"error": {"message": 3}}, {"usage": [], "choices": [{}]},
         {"choices": [{"delta": {}, "logprobs": {"content": [{"logprob": None}, 3]}, "finish_reason": "x"}]},
+        {"choices": [{"delta": {}, "logprobs": {"content": [{"logprob": -(10**400)}]}}]},
+        {"error": {"code": 10**30}}, {"usage": {"prompt_tokens": 10**400}, "model": "m" * 10**6},
     ]  # fmt: skip
     for chunk in odd:
         answer = chat.StreamedReply(100)

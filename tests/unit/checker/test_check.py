@@ -248,6 +248,14 @@ def test_a_baseline_holds_back_what_was_there(project: Path) -> None:
     )
 
 
+def test_a_name_that_is_no_utf8_is_reported_in_every_format(project: Path) -> None:
+    put(project / os.fsdecode(b"\xff.py"))
+    for form in ("text", "json", "sarif", "github", "gitlab", "junit"):
+        assert check(".", "--format", form).exit_code == 1
+    assert check(".", "--baseline", "known.json", "--update-baseline").exit_code == 0
+    assert check(".", "--baseline", "known.json").exit_code == 0
+
+
 def test_a_baseline_is_written_through_no_link_out_of_its_folder(project: Path) -> None:
     mine = put(project.parent / "mine", "mine\n")
     (project / "known.json").symlink_to(mine)
