@@ -164,7 +164,7 @@ def _described(
     others = [numerics.real(m).double() for m in moved]
     noises = [r - o, *(m - o for m in others)]
     eps = torch.finfo(candidate.dtype).eps
-    around = torch.stack([narrow._around(one) for one in noises]).amax(0)
+    around = torch.stack([narrow.around(one) for one in noises]).amax(0)
     own = torch.stack([one.abs() for one in noises]).amax(0)
     bound = narrow.ELEMENT_FACTOR * (eps / 2 * o.abs() + around + own)
     beyond = ((c - o).abs() / bound.clamp_min(1e-300)).nan_to_num(0.0).flatten()

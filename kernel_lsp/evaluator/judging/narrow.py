@@ -120,8 +120,8 @@ def _whole(errors: _Errors) -> str:
 def _elements(errors: _Errors) -> tuple[int, int, torch.Tensor]:
     """(how many are too far off, how many may be, which)."""
     noises = errors.noises
-    around = torch.stack([_around(one) for one in noises]).amax(0)
-    least = errors.eps / 2 * errors.oracle.abs() + around
+    least = errors.eps / 2 * errors.oracle.abs()
+    least = least + torch.stack([around(one) for one in noises]).amax(0)
     own = torch.stack([one.abs() for one in noises]).amax(0)
     moved = (
         torch.stack([one.abs() for one in noises[1:]]).amax(0)
@@ -133,7 +133,7 @@ def _elements(errors: _Errors) -> tuple[int, int, torch.Tensor]:
     return int(far.sum()), 2 * int(theirs.sum()), far
 
 
-def _around(noise: torch.Tensor) -> torch.Tensor:
+def around(noise: torch.Tensor) -> torch.Tensor:
     """Root mean square among the neighbors of every element: its row, or as many rows as make up
     POOLED."""
     dims = 1
@@ -146,7 +146,7 @@ def _around(noise: torch.Tensor) -> torch.Tensor:
 
 def _slices(errors: _Errors) -> str:
     oracle = errors.oracle
-    for name, dims in _ways(oracle.shape):
+    for name, dims in ways(oracle.shape):
         size = math.prod(oracle.shape[d] for d in dims)
         mine, whole = _rms(errors.error, dims), _rms(oracle, dims)
         own = torch.stack([_rms(one, dims) for one in errors.noises]).amax(0)
@@ -167,7 +167,7 @@ def _slices(errors: _Errors) -> str:
     return ""
 
 
-def _ways(shape: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def ways(shape: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """How a tensor is cut into slices: a name, and the dimensions that one slice spans."""
     every = tuple(range(len(shape)))
     if shape and shape[-1] > 1:

@@ -11,22 +11,24 @@ reference changes, gradients, random streams, repetition. The rule itself is in 
 from __future__ import annotations
 
 import contextlib
-import functools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from kernel_lsp.evaluator.circumstances import AUTOCAST
-from kernel_lsp.evaluator.deviations import PIECE
+from kernel_lsp.evaluator.deviations import PIECE, rms
 from kernel_lsp.evaluator.gradients import GradientsByName, leaves_with_gradients
-from kernel_lsp.evaluator.judging import inputs, matching, needs, numerics, variations
+from kernel_lsp.evaluator.judging import inputs, matching, needs, numerics, places, variations
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.drift import Drift, SmallResult
 from kernel_lsp.evaluator.judging.matching import Mismatch
+from kernel_lsp.evaluator.judging.narrow import LEFT
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, TrialInputs
+from kernel_lsp.evaluator.judging.places import LocalDrift
 from kernel_lsp.evaluator.judging.planning import plain, plan
 from kernel_lsp.evaluator.judging.sealed import UNREADABLE, SealedTiming, TensorPair
 from kernel_lsp.evaluator.judging.spread import (
@@ -98,7 +100,9 @@ class Examination:
         self.trials: dict[int, TrialInputs] = {}
         self.timing = SealedTiming(reference, self.seed)
         self.oracle_outputs: list[list[torch.Tensor]] = []
-        self.drift = Drift()
+        self.drift, self.places = Drift(), LocalDrift()
+        self.sizes: dict[str, float] = {}
+        """Of each result in its first trial."""
 
     # --- trials --------------------------------------------------------------------------
 
@@ -362,19 +366,9 @@ class Examination:
         if truth is None or not usual or again or not all(one.passed for one in results):
             return results
         precision = self._precision(trial)
-        rounds = min(MEASURED, rounds_for(trial, [theirs for _, theirs in pairs]))
-        if self.reference.range_bound:  # what is moved may leave the range
-            rounds = 0
-
-        def measure(place: int) -> list[torch.Tensor]:
-            spread.move(rounds - len(spread.moved))
-            spread.try_as_good(rounds - len(spread.errors))
-            versions = spread.of(place)
-            return [*versions["moved"], *versions["errors"]]
-
         found = list(results)
         for place, (mine, theirs) in enumerate(pairs):
-            coarse = numerics.is_narrow(mine.dtype) and mine.numel() < MANY
+            coarse = numerics.is_narrow(mine.dtype) and mine.numel() <= places.MAX_ELEMENTS
             if not coarse or numerics.class_floor(precision, mine.dtype):
                 continue
             result = SmallResult(
@@ -385,9 +379,42 @@ class Examination:
                 eps=torch.finfo(mine.dtype).eps,
                 constants=constants,
             )
-            detail = self.drift.problem(result, functools.partial(measure, place))
-            found[place] = replace(results[place], passed=not detail, detail=detail)
+            if self._is_as_large(result):
+                measure = partial(self._noises, spread, pairs, place)
+                detail = self._in_common(result, measure)
+                found[place] = replace(results[place], passed=not detail, detail=detail)
         return found
+
+    def _in_common(
+        self, result: SmallResult, measure: Callable[[Sequence[str]], list[torch.Tensor]]
+    ) -> str:
+        """What this result has in common with those of earlier trials, as a whole or at a place."""
+        whole = ""
+        if result.oracle.numel() < MANY:
+            whole = self.drift.problem(result, partial(measure, ("moved", "errors")))
+        return whole or self.places.problem(
+            result, partial(measure, ("moved", "errors", "rounded"))
+        )
+
+    def _noises(
+        self, spread: RoundingSpread, pairs: Sequence[TensorPair], place: int, kinds: Sequence[str]
+    ) -> list[torch.Tensor]:
+        """What a result may be for all that rounding says, by these kinds of measurements."""
+        rounds = min(MEASURED, rounds_for(spread.trial, [theirs for _, theirs in pairs]))
+        if self.reference.range_bound:  # what is moved may leave the range
+            return []
+        spread.move(rounds - len(spread.moved))
+        spread.try_as_good(rounds - len(spread.errors))
+        if "rounded" in kinds and rounds and not spread.rounded:
+            spread.round_otherwise()
+        versions = spread.of(place)
+        return [one for kind in kinds for one in versions[kind]]
+
+    def _is_as_large(self, result: SmallResult) -> bool:
+        """Whether it is more than what float32 leaves of terms that cancel, where the first trial's
+        did not."""
+        size = rms(result.oracle[torch.isfinite(result.oracle)].double())
+        return size >= LEFT * result.eps * self.sizes.setdefault(result.name, size)
 
     def _runs(self, expected: Any) -> RunFunctions:
         def original(trial: TrialInputs) -> ResultList:
