@@ -210,15 +210,15 @@ def trust(
     promise: frozenset[str] = frozenset(),
     accepted: frozenset[str] = frozenset(),
 ) -> None:
-    """``kernel-lsp trust``: answer for a folder without an editor."""
+    """Writes down the answer for a folder, without an editor: ``kernel-lsp trust``."""
     Consents(data_dir).record(folder, answer, promise=promise, accepted=accepted)
 
 
 def trust_remote(
     folder: Path | str, data_dir: Path | str, origin: str, *, allowed: bool = True
 ) -> None:
-    """``kernel-lsp trust FOLDER --remote ORIGIN``: whether prompts with the folder's code may go
-    there."""
+    """Writes down whether prompts with the folder's code may go to this origin: ``kernel-lsp trust
+    FOLDER --remote ORIGIN``."""
     consents = Consents(data_dir)
     (consents.allow_remote if allowed else consents.forbid_remote)(folder, origin)
 

@@ -31,14 +31,15 @@ SuiteScores: TypeAlias = dict[str, float | int | None]
 
 
 def fast_p(speedups: Sequence[float | None], p: float) -> float | None:
-    """``speedups`` has one entry per task; None marks one without a correct candidate."""
+    """The share of all tasks that are correct with a speedup above ``p``. ``speedups`` has one
+    entry per task; None marks one without a correct candidate."""
     if not speedups:
         return None
     return sum(speedup is not None and speedup > p for speedup in speedups) / len(speedups)
 
 
 def geomean(speedups: Sequence[float | None]) -> float | None:
-    """Over the correct candidates only; print it beside the correctness rate."""
+    """The geometric mean over the correct candidates only; print it beside the correctness rate."""
     known = [speedup for speedup in speedups if speedup is not None]
     return math.exp(sum(math.log(speedup) for speedup in known) / len(known)) if known else None
 

@@ -290,7 +290,8 @@ class Recipe:
 
     @property
     def fingerprint(self) -> str:
-        """Of everything that decides the numbers of a run; lengths and places of it do not."""
+        """A hash of everything that decides the numbers of a run; lengths and places of it do
+        not."""
         data = dataclasses.asdict(self)
         for key in ("name", "output", "folder", "checkpoints", "cluster"):
             data.pop(key)
@@ -313,7 +314,7 @@ def load(path: Path) -> Recipe:
 
 
 def read(data: Mapping[str, Any], path: Path) -> Recipe:
-    """Raises ConfigError."""
+    """The recipe that a file holds. Raises ConfigError."""
     data = {"name": path.stem} | {key: value for key, value in data.items() if key != "folder"}
     # As JSON, because there an array may become a tuple although types are strict.
     text = json.dumps(with_paper(data), default=str)

@@ -52,7 +52,8 @@ class Plan:
 
 
 def plan(recipe: Recipe, kind: str) -> Plan:
-    """``kind``: sft or rl. Raises ConfigError when the model's shape cannot be read."""
+    """What a run needs, and what stands in its way. ``kind``: sft or rl. Raises ConfigError when
+    the model's shape cannot be read."""
     shape = shape_of(recipe)
     parameters = models.num_parameters(shape, shape.vocabulary)
     trained = lora_parameters(shape, recipe) if recipe.lora else parameters

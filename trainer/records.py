@@ -92,7 +92,7 @@ class TurnOutcome:
 
     @property
     def speedup(self) -> Interval | None:
-        """Over the best baseline that took part; None unless correct and timed."""
+        """The speedup over the best baseline that took part; None unless correct and timed."""
         if not self.correct or not self.speedups:
             return None
         return min(self.speedups.values(), key=lambda found: found.mid)

@@ -95,7 +95,8 @@ def steps(run: TrainingRun, tasks: rl_tasks.RolloutTasks, rl: Rl, tally: Tally) 
 
 
 def load_start(recipe: Recipe, rl: Rl) -> Recipe:
-    """With the weights that the run begins with. Raises ConfigError or CheckpointError."""
+    """The recipe with the weights that the run begins with. Raises ConfigError or
+    CheckpointError."""
     if rl.start == "model":
         return recipe
     places = checkpoints.find_checkpoints(Path(recipe.output, recipe.name, "sft"))

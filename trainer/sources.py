@@ -202,8 +202,8 @@ def _example(tokenizer: Any, messages: Sequence[Message], reply: str) -> Example
 
 
 def weigh_turns(turns: Sequence[_SourceExample]) -> list[Example]:
-    """With advantages: the reward against the mean of its task's turns; and which step was its
-    best."""
+    """Examples with advantages: the reward against the mean of its task's turns; and which step was
+    its best."""
     of_task: dict[str, list[float]] = defaultdict(list)
     best: dict[str, float] = {}
     for one in turns:
@@ -243,7 +243,8 @@ def pair_turns(turns: Iterable[_SourceExample]) -> Iterator[tuple[Example, Examp
 
 
 def demonstrations(world: TableWorld, tokenizer: Any) -> Iterator[Example]:
-    """Of a table: the skills of the plan, then the best recorded setting of each step."""
+    """The examples of a table: the skills of the plan, then the best recorded setting of each
+    step."""
     for name, space in world.spaces.items():
         skills = {step.skill for step in space.steps}
         picked = [skill for skill in world.offered(name) if skill in skills]

@@ -19,7 +19,8 @@ INTERRUPTED = 130
 
 
 def main(kind: str, about: str, train: Callable[[Recipe, Any], int]) -> NoReturn:
-    """``kind``: the recipe's table that ``train`` gets, sft or rl."""
+    """Reads the command line and the recipe, trains, and exits. ``kind``: the recipe's table that
+    ``train`` gets, sft or rl."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("recipe", type=Path)
     parser.add_argument(

@@ -34,8 +34,8 @@ def fit(value: Any, schema: Json, where: str, note: AddNote) -> Any:
 
 
 def branch_of(value: Any, branches: Sequence[Json], where: str, note: AddNote) -> Json | None:
-    """Of alternative schemas the one whose constants the value names, one key after the other; None
-    when that is not clear, which is noted."""
+    """The alternative schema whose constants the value names, one key after the other; None when
+    that is not clear, which is noted."""
     if not isinstance(value, dict):
         note(where, f"is {short(value)}", "send an object")
         return None

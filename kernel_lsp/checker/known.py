@@ -48,7 +48,7 @@ class KnownFindings:
             return None
 
     def put(self, one: FoundFile, found: Analysis) -> None:
-        """``found`` is of the file as it was when it was asked for."""
+        """Keeps what was found in the file as it was when it was asked for."""
         stamp = self._stamps.get(one.path)
         if stamp is None or time.time_ns() - max(stamp[1:3]) < _SETTLED_NS:
             return

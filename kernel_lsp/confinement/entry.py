@@ -80,7 +80,7 @@ def required_layers(*, nesting: bool = False) -> frozenset[str]:
 
 
 def order(confinement: Confinement) -> dict[str, Any]:
-    """As confine.Order takes it. A file is replaced where it really lies."""
+    """The confinement as confine.Order takes it. A file is replaced where it really lies."""
     replaced = {
         os.path.realpath(path): os.fspath(file) for path, file in confinement.replaced.items()
     }

@@ -38,7 +38,7 @@ themselves."""
 
 
 def guarantees(layers: Iterable[str]) -> frozenset[str]:
-    """What is closed where these layers took effect."""
+    """The names in GUARANTEES of what a process cannot reach where these layers took effect."""
     held = frozenset(layers)
     ways = {
         FILES: ({MOUNTS}, {LANDLOCK}),
@@ -51,7 +51,7 @@ def guarantees(layers: Iterable[str]) -> frozenset[str]:
 
 
 def left_open(layers: Iterable[str]) -> tuple[str, ...]:
-    """What is not closed there, in words."""
+    """What a process can still reach where these layers took effect, in words."""
     held = guarantees(layers)
     return tuple(words for name, words in GUARANTEES.items() if name not in held)
 

@@ -93,7 +93,8 @@ class EpisodeArchive(MemoryArchive):
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> Attempt | None:
-        """As `MemoryArchive.begin`; what was said on the way is noted for the episode."""
+        """Begins an attempt as `MemoryArchive.begin` does; what was said on the way is noted for
+        the episode."""
         earlier = super().begin(attempt, candidate)
         if earlier is None:
             self._note(attempt, exchanges, drafts)
@@ -105,7 +106,8 @@ class EpisodeArchive(MemoryArchive):
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> None:
-        """As `MemoryArchive.add`; what was said on the way is noted for the episode."""
+        """Adds an attempt as `MemoryArchive.add` does; what was said on the way is noted for the
+        episode."""
         super().add(attempt)
         self._note(attempt, exchanges, drafts)
 

@@ -68,7 +68,7 @@ def from_journal(journal: Journal, library: SkillLibrary, book: Skillbook) -> li
 
 
 def from_events(journal: Journal, events: Sequence[Event], data_dir: Path) -> list[LearnedSkill]:
-    """The same for what has just been kept. Raises SkillError when the library cannot be
+    """Drafts of the rewrites that have just been kept. Raises SkillError when the library cannot be
     written."""
     kept = [event.proposal for event in events if event.kind in KEPT]
     book = skillbook.load(skillbook.folders(data_dir=data_dir)) if kept else Skillbook()

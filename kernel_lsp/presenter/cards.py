@@ -35,8 +35,8 @@ MAX_HOVER_LINES = 16
 
 
 def make_card(proposal: Proposal, before: str, after: str | None, path: str = "file.py") -> Card:
-    """``before`` and ``after`` are whole documents; ``after`` None means that the edit no longer
-    fits."""
+    """What a user is shown of a proposal. ``before`` and ``after`` are whole documents; ``after``
+    None means that the edit no longer fits."""
     diff = unified_diff(before, after, path) if after is not None else ""
     return Card(
         title=title(proposal),

@@ -44,7 +44,9 @@ class Agreement:
 
 
 def agreement(original: StepRun, again: StepRun, moved: StepRun, *, edited: StepRun) -> Agreement:
-    """``again``: the original once more; ``moved``: its parameters moved by one rounding."""
+    """Whether the edited program computes what the original does, within what the original's own
+    runs differ by. ``again``: the original once more; ``moved``: its parameters moved by one
+    rounding."""
     compared = zip(original.digests, again.digests, moved.digests, edited.digests, strict=False)
     steps = []
     for first, same, other, ours in compared:
@@ -214,8 +216,8 @@ class ComparedWays:
         return found if found.right or not self.draws else self.compare_draws(way, edited)
 
     def compare_draws(self, way: ProgramWay, edited: list[list[str]]) -> Agreement:
-        """Of a program that draws, with edits that may draw otherwise: number by number without
-        dropout, and by distribution with it."""
+        """The agreement of a program that draws, with edits that may draw otherwise: number by
+        number without dropout, and by distribution with it."""
         undrawn: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS, "undrawn": True}
         without_draws: list[AskedRun] = [
             (AS_IS, 0, undrawn),

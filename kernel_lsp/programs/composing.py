@@ -66,8 +66,8 @@ class Workspace:
 
 
 def fuse_optimizers(texts: Mapping[Path, str], optimizers: frozenset[str]) -> ProgramVariant | None:
-    """``texts``: the files of the workspace that the program imports. None: there is nothing to
-    change."""
+    """The program with its optimizers fused. ``texts``: the files of the workspace that it imports.
+    None: there is nothing to change."""
     found = {
         path: program_edits.with_fused_optimizers(text, optimizers) for path, text in texts.items()
     }

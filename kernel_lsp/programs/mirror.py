@@ -50,7 +50,8 @@ class Mirror:
 
     @staticmethod
     def of(root: Path, texts: Mapping[Path, str]) -> Mirror:
-        """``texts``: files of the workspace and what they hold instead. Raises WorkloadError."""
+        """A copy of the folder to run. ``texts``: files of the workspace and what they hold
+        instead. Raises WorkloadError."""
         copy = scratch.make("program").resolve() / root.name
         mirror = Mirror(root=root, copy=copy)
         try:

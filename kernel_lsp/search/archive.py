@@ -100,7 +100,7 @@ class SqliteArchive(MemoryArchive):
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> Attempt | None:
-        """As `MemoryArchive.begin`, and on disk before it returns."""
+        """Begins an attempt as `MemoryArchive.begin` does, on disk before it returns."""
         if earlier := super().begin(attempt, candidate):
             return earlier
         body = wire.dumps({"attempt": attempt, "candidate": candidate})
@@ -114,7 +114,7 @@ class SqliteArchive(MemoryArchive):
         exchanges: Sequence[Exchange] = (),
         drafts: Sequence[SkillDraft] = (),
     ) -> None:
-        """As `MemoryArchive.add`, and on disk before it returns."""
+        """Adds an attempt as `MemoryArchive.add` does, on disk before it returns."""
         super().add(attempt)
         name = attempt.candidate.id if attempt.candidate else None
         row = (attempt.number, name, DONE, wire.dumps(attempt))

@@ -53,7 +53,8 @@ class BadArguments(JsonRpcInvalidParams):
 
 @functools.cache
 def strict_converter() -> Converter:
-    """lsprotocol's, but for values of a wrong type: a text is no number, and no list of letters."""
+    """lsprotocol's converter, except that it refuses values of a wrong type: a text is no number,
+    and no list of letters."""
     converter: Converter = default_converter()  # type: ignore[no-untyped-call]
     for kind in (str, int, bool, float):
         converter.register_structure_hook(kind, _exactly)

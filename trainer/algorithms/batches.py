@@ -129,7 +129,8 @@ class Batch:
 
 
 def collate(examples: Sequence[Example], pad: int, kept: Sequence[bool] | None = None) -> Batch:
-    """``kept`` false: the row stays, all of its tokens are masked (a rejection)."""
+    """Examples as one padded batch. ``kept`` false: the row stays, all of its tokens are masked (a
+    rejection)."""
     counted = [one.counted if kept is None or kept[i] else () for i, one in enumerate(examples)]
     counts = np.array([len(places) for places in counted])
     width = max(1, int(counts.max()))

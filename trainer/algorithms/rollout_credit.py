@@ -37,7 +37,7 @@ def reward(
     terms: Counter[str],
     rollout: str,
 ) -> tuple[float, rewards.JudgedTurn] | None:
-    """Of one turn, counted in ``tally`` and by its parts in ``terms``; None: unknown."""
+    """The reward of one turn, counted in ``tally`` and by its parts in ``terms``; None: unknown."""
     tally.read += 1
     judged = rewards.judge_turn(turn, parent)
     parts = None if judged is None else rewards.REWARDS[rl.reward](judged)

@@ -212,7 +212,7 @@ def once(found: Sequence[DatasetRow]) -> list[DatasetRow]:
 
 
 def diverse(found: Sequence[DatasetRow], choice: ExampleChoice) -> list[DatasetRow]:
-    """Of every cluster at most ``per_cluster`` examples: tasks take turns, the best of each comes
+    """At most ``per_cluster`` examples of every cluster: tasks take turns, the best of each comes
     first."""
     kept: set[int] = set()
     examples = [place for place, row in enumerate(found) if row.example]

@@ -22,8 +22,8 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 def of_groups(groups: Iterable[Sequence[float]], seed: int = 0) -> tuple[float, float]:
-    """Of the mean of all values, where whole groups are drawn: of a family with many tasks nothing
-    is known about others.
+    """The interval of the mean of all values, where whole groups are drawn: of a family with many
+    tasks nothing is known about others.
 
     Percentile bootstrap (Efron 1979): G groups are drawn with replacement `DRAWS` times, each draw
     has the mean sum of totals / sum of sizes, and the interval is between the 2.5 % and 97.5 %

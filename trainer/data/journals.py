@@ -133,7 +133,8 @@ def read(
 
 
 def trajectories(journals: Journals, covered: frozenset[str], tally: Tally) -> Iterator[Trajectory]:
-    """Of everything but the searches whose archives were read (``covered``): these hold more."""
+    """The trajectories of everything but the searches whose archives were read (``covered``): these
+    hold more."""
     groups: dict[tuple[str, ...], list[Logged]] = defaultdict(list)
     bounded = bound_voices(journals.logged.values(), tally)
     for one in bounded:

@@ -56,8 +56,8 @@ def task_of(one: Trajectory, suites: Mapping[str, TrainingTask]) -> TrainingTask
 
 
 def program_of(source: str, kernel: str) -> Program | None:
-    """As it was judged: what works in place has its copies around it already. Raises
-    RewriteError."""
+    """The program of a kernel as it was judged: what works in place has its copies around it
+    already. Raises RewriteError."""
     found = analysis.analyze(Snapshot(uri="file:///session.py", text=source))
     target = analysis.find_target(found, kernel)
     if target is None or target.kind is not TargetKind.TRITON_KERNEL:

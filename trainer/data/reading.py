@@ -68,7 +68,8 @@ class Grant:
 def outcome_of(
     evaluation: Evaluation, complete: bool, uses_triton: bool | None = None
 ) -> TurnOutcome:
-    """``uses_triton``: whether the candidate holds kernels; None: unknown."""
+    """What a verdict says of a turn. ``uses_triton``: whether the candidate holds kernels; None:
+    unknown."""
     passed = evaluation.status is EvalStatus.PASSED
     times = {timing.provider: timing.median_ms for timing in evaluation.timings}
     return TurnOutcome(
@@ -150,8 +151,8 @@ def last(events: Iterable[str]) -> Human | None:
 
 
 def clear_private(found: Trajectory, known: Sequence[str] = ()) -> Trajectory:
-    """As its permission says: without any text of the user's code, or with secrets and paths
-    replaced."""
+    """The trajectory as its permission says: without any text of the user's code, or with secrets
+    and paths replaced."""
     if not found.permission.source:
         turns = tuple(_without_text(turn) for turn in found.turns)
         return replace(found, turns=turns, program=None, task_name=None, entry="")

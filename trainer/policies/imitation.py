@@ -21,7 +21,8 @@ from trainer.policies.plan_dialogs import NEAR
 
 
 def examples(tasks: Sequence[TaskPlans], orders: int = 0) -> list[Example]:
-    """``orders``: besides the ranked one, in turn with and without a selection."""
+    """Examples of the best plans. ``orders``: besides the ranked one, in turn with and without a
+    selection."""
     found = [one for task in tasks for skip in (False, True) for one in _of(task, skip)]
     for number in range(orders):
         anew = (shuffle_sites(task, random.Random(f"{task.name} {number}")) for task in tasks)

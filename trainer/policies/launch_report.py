@@ -62,7 +62,7 @@ def comparable(tasks: Sequence[KernelPlans]) -> list[int]:
 
 
 def report(found: Sequence[OrderedPlans]) -> Json:
-    """Beside the rule; (low, mean, high), families drawn again."""
+    """The policy beside the rule: (low, mean, high), by drawing families again."""
     other = [rule(one.task) for one in found]
     gains = [mine.first - its.first for mine, its in zip(found, other, strict=True)]
     fewer = [math.log(mine.needed / its.needed) for mine, its in zip(found, other, strict=True)]

@@ -120,7 +120,8 @@ def _say(line: str) -> None:
 
 
 def pack_policy(model: Any, outcome: Json, options: argparse.Namespace) -> Manifest:
-    """As it is shipped, with its check. Raises ConfigError for one that is worse than it was."""
+    """The policy as it is shipped, with its check. Raises ConfigError for one that is worse than it
+    was."""
     low, mean, high = outcome["after"]["first_over_best"]
     if mean < (was := outcome["before"]["first_over_best"][1]):
         cause = (

@@ -81,7 +81,7 @@ class PackedRows:
 
 
 def rows_of(made: Iterable[PackedExample]) -> PackedRows:
-    """From (example, task, plan, kind, order)."""
+    """The packed rows of (example, task, plan, kind, order)."""
     tokens, places, among, about = (
         list[int](),
         list[int](),
@@ -175,7 +175,7 @@ def save(tasks: Sequence[PackedTask], rows: PackedRows, path: Path) -> None:
 
 
 def load(path: Path) -> tuple[list[PackedTask], PackedRows]:
-    """Raises ConfigError."""
+    """The packed tasks and rows that a file holds. Raises ConfigError."""
     try:
         with np.load(path, allow_pickle=False) as found:
             about = json.loads(bytes(found["about"]))

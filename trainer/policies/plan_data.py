@@ -62,7 +62,7 @@ class MeasuredPlan:
 
     @property
     def speedup(self) -> float | None:
-        """Over eager; None: it failed."""
+        """The speedup over eager; None: it failed."""
         return self.outcome.speedups["eager"].mid if "eager" in self.outcome.speedups else None
 
 

@@ -73,7 +73,7 @@ async def hold_dialog(engine: Engine, situation: Situation, steps: Sequence[Step
 
 
 def situation_of(capture: Capture, device: str, capability: str | None) -> Situation | None:
-    """As the product's pipeline makes it; None: the engine showed no graph."""
+    """The situation as the product's pipeline makes it; None: the engine showed no graph."""
     if capture.graph is None:
         return None
     triton = device == "cuda"

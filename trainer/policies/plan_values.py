@@ -30,8 +30,8 @@ OFFERED = tuple(TOKENS[one] for one in question.GAINS)
 
 
 def rows(tasks: Sequence[TaskPlans], draws: int) -> list[Example]:
-    """``draws``: times that each plan is written; a task without a plan that runs teaches nothing.
-    Raises ConfigError for plans without estimates."""
+    """Examples of plans with their values. ``draws``: times that each plan is written; a task
+    without a plan that runs teaches nothing. Raises ConfigError for plans without estimates."""
     known = [task for task in tasks if task.best]
     return [one for number in range(draws) for task in known for one in _of(task, number)]
 
@@ -69,7 +69,7 @@ def gains(task: TaskPlans) -> list[float]:
 
 
 def encode_plan(task: TaskPlans, plan: MeasuredPlan) -> value_model.WeighedPlan:
-    """As the product tells a plan: by the sites of the steps that the engine took."""
+    """The plan as the product encodes it: by the sites of the steps that the engine took."""
     offered, cost, sites = task.situation.sites, task.before, list[Site]()
     for count, step in enumerate(plan.steps, 1):
         viewed = task.views[plan.keys[:count]]

@@ -57,7 +57,7 @@ class Ranked:
 
 
 def policy(tasks: Sequence[TaskPlans], model: Any, pad: int, *, skip: bool = False) -> list[Ranked]:
-    """``skip``: without the selection agent."""
+    """The plans of each task in the model's order. ``skip``: without the selection agent."""
     return policies(tasks, model, pad, (0.0,), skip=skip)[0.0]
 
 
@@ -78,7 +78,8 @@ def policies(
     *,
     skip: bool = False,
 ) -> dict[float, list[Ranked]]:
-    """With several margins (lines.Writer) by which it deviates from the rule."""
+    """The plans of each task in the model's order, for several margins (lines.Writer) by which it
+    deviates from the rule."""
     begun = [Dialog(task.situation, skip=skip) for task in tasks]
     chosen = begun if skip else _selected(tasks, begun, LineWriter(model, pad))
     words = [

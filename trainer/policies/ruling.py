@@ -47,7 +47,8 @@ def places(steps: Sequence[Step]) -> PlanPlaces:
 
 
 async def first(session: Any, sites: Sequence[Site]) -> PlanPlaces:
-    """Of a GPU's first plan; empty where nothing applies. ``sites``: the captured program's."""
+    """The places of a GPU's first plan; empty where nothing applies. ``sites``: the captured
+    program's."""
     engine = InProcess(session)
     planner = Planner(engine.make, engine.look, weigh=engine.weigh)
     ranked_plan = await anext(planner.ranked_plans(sites, triton=True), None)

@@ -94,7 +94,7 @@ def seed_of(*parts: object) -> int:
 async def roll(
     world: TableWorld, tasks: Sequence[str], sampler: Generator, pool: JudgePool, rl: Rl, seed: int
 ) -> Episodes:
-    """``seed``: of the run and the step together."""
+    """Plays the tasks and returns their episodes. ``seed``: of the run and the step together."""
     selections = _selections(world, tasks, sampler, rl, seed)
     rollouts = list(_begin_rollouts(world, tasks, selections, rl))
     for turn in range(rl.turns):
@@ -216,7 +216,7 @@ def _parent(rollout: Rollout) -> int | None:
 
 
 def speedup(turn: ModelTurn) -> float | None:
-    """Over eager; None: it was not timed."""
+    """The speedup over eager; None: it was not timed."""
     return turn.outcome.speedup.mid if turn.outcome.speedup else None
 
 

@@ -56,7 +56,7 @@ class Generator(Protocol):
     """Whatever answers asks."""
 
     def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
-        """In order. The same weights, asks and seed give the same answers."""
+        """The answers, in order. The same weights, asks and seed give the same ones."""
 
     @property
     def apart(self) -> bool:

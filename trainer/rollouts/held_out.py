@@ -141,7 +141,7 @@ def share(space: RecordedSpace, speedup: float | None) -> float:
 def metrics(
     world: TableWorld, sampler: Generator, pool: JudgePool, turns: int, seed: int
 ) -> dict[str, float]:
-    """For the curves: geometric means over the held-out tasks."""
+    """Geometric means over the held-out tasks, for the curves."""
     if not world.names:
         return {}
     found = asyncio.run(attempts(world, sampler, pool, turns, seed))

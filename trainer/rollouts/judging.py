@@ -80,7 +80,7 @@ class LocalJudge:
         )
 
     async def close(self) -> None:
-        """Also ends what is being judged."""
+        """Ends the pool, and what is being judged."""
         for task in self._known.values():
             task.cancel()
         await asyncio.gather(*self._known.values(), return_exceptions=True)

@@ -64,7 +64,7 @@ class StoredParent:
 
 
 def of_trajectories(found: Iterable[Trajectory], tally: Tally) -> Iterator[StoredParent]:
-    """At most one of each trajectory, and no program twice."""
+    """The stored parents: at most one of each trajectory, and no program twice."""
     known: set[str] = set()
     for trajectory in found:
         tally.read += 1

@@ -57,14 +57,14 @@ class RolloutTasks(Protocol):
         """Rows and metrics of one step."""
 
     def measured(self, rl: Rl) -> dict[str, float]:
-        """On the held-out tasks, for the curves."""
+        """Metrics on the held-out tasks, for the curves."""
 
     def close(self) -> None:
         """Ends what samples and what judges."""
 
 
 def of(recipe: Recipe, tally: Tally) -> RolloutTasks:
-    """Raises ConfigError."""
+    """The tasks that a recipe names. Raises ConfigError."""
     if recipe.world.live is not None:
         from trainer.rollouts.live import (
             LiveTasks,  # the product's pipeline: the others do not need it

@@ -47,7 +47,8 @@ class Rolled:
 
 
 def roll(tasks: Sequence[TaskPlans], writer: LineWriter, rl: Rl, seed: int) -> list[Rolled]:
-    """``seed``: of the run and the step together."""
+    """Has the writer write plans for the tasks and returns them as rollouts. ``seed``: of the run
+    and the step together."""
     schemes = [(task, str(number)) for task in tasks for number in range(rl.schemes)]
     chosen = [Line(task, Dialog(task.situation), 0) for task, _ in schemes]
     writer.write(chosen, seed_of(seed, "selection"))

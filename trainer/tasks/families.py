@@ -36,8 +36,8 @@ class TaskStructure:
 
 
 def structure(source: str, entry: str = "Model") -> TaskStructure | None:
-    """Of a program's class (its forward) or function. None: it does not parse, or has no such
-    entry."""
+    """The structure of a program's class (its forward) or function. None: it does not parse, or has
+    no such entry."""
     try:
         tree = parsing.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

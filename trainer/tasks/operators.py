@@ -28,8 +28,8 @@ _MODULES = {"math", "np", "numpy", "os", "random"}
 
 
 def operators(tree: ast.Module, entry: str) -> tuple[str, ...] | None:
-    """Of a class (its forward) or function, in lower case; a loop is ``loop`` and its body once.
-    None: there is no such entry."""
+    """The operators of a class (its forward) or function, in lower case; a loop is ``loop`` and its
+    body once. None: there is no such entry."""
     walk = _OperatorWalk(tree)
     return tuple(walk.ops) if walk.enter(entry) else None
 

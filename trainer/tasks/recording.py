@@ -83,7 +83,7 @@ async def open_machine(probe: Probe, device: str) -> AsyncIterator[MeasuringMach
 async def open_task(
     task: TrainingTask, place: MeasuringMachine
 ) -> AsyncIterator[tuple[Engine, Capture]]:
-    """Raises CaptureError."""
+    """Opens an engine and captures the task in it. Raises CaptureError."""
     with tempfile.TemporaryDirectory(prefix="recording-engine-") as scratch:
         folders = {Path(skill.path).parent for skill in place.skills}
         async with place.gate.forks() as start:

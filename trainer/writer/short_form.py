@@ -71,7 +71,8 @@ def encode_question(
     skills: Sequence[tuple[str, str]] = (),
     tried: TriedRewrite | None = None,
 ) -> str:
-    """``skills``: names with descriptions. Raises SyntaxError where the program does not parse."""
+    """The question in the writer's short form. ``skills``: names with descriptions. Raises
+    SyntaxError where the program does not parse."""
     parts = [PROGRAM, _bare_program(program.source), GRAPH, *_encode_graph(graph)]
     if skills:
         parts += [SKILLS, *(_encode_skill(name, text) for name, text in skills)]

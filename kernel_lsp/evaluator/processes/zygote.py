@@ -277,7 +277,8 @@ def _has_cuda() -> bool:
 
 
 def main() -> None:
-    """``zygote [variant]``: with the argument, what IMPORTED says is imported too."""
+    """Imports, then forks a child for each order. ``zygote [variant]``: with the argument, what
+    IMPORTED says is imported too."""
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

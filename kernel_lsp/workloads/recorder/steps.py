@@ -42,7 +42,7 @@ SOURCES = "_kernel_lsp_sources"
 
 
 def begin(settings: str) -> None:
-    """``settings``: a JSON object; see `StepObserver`."""
+    """Begins to observe the program's steps. ``settings``: a JSON object; see `StepObserver`."""
     given = json.loads(settings)
     if served := given.get("served"):
         sources = _load_file(given["sources"])

@@ -220,7 +220,9 @@ class MovedPlan:
 def plan(
     graph: Graph, region: MovedRegion, name: str, doc: str = "", *, is_named: bool = False
 ) -> MovedPlan:
-    """``doc``: what the kernels do, as a sentence. Raises Unsupported."""
+    """The kernels of a region that moves values, and those of its gradient where one is asked for.
+
+    ``doc``: what they do, as a sentence. Raises Unsupported."""
     lowered = lower(graph, region, is_named=is_named)
     wanted = _wanted(graph, lowered)
     dtype = dtype_name(region.out.meta["val"].dtype)

@@ -24,7 +24,8 @@ PROGRAMS = 4 * channels.PROGRAMS
 def pieces(
     layout: channels.ChannelLayout, region: Region, choice: Mapping[str, Any], summary: str
 ) -> list[str]:
-    """Source of kernel and launcher of a region without reductions, as flat.pieces'."""
+    """Source of kernel and launcher of a region without reductions, without the helpers that they
+    call: a row of channels at a time where that is possible, else by `flat.pieces`."""
     if not _is_covered(layout, region):
         return flat.pieces(region, choice, summary)
     rows, columns = _block(layout, choice)
