@@ -91,8 +91,8 @@ class Probe:
             return "set kernel-lsp.python (KERNEL_LSP_PYTHON) to a working interpreter"
         if self.torch is None:
             return (
-                f"install torch for {self.python}, or set kernel-lsp.python to an interpreter "
-                f"that has it"
+                "activate the environment of your project, set kernel-lsp.python to an interpreter "
+                f"that has torch, or install torch for {self.python}"
             )
         return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernel_lsp.records import Proof
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GeneratedSource:
@@ -87,3 +89,8 @@ class Miss:
     product``."""
     remedy: str = ""
     """What the person could write or choose instead, where there is something."""
+
+
+def proof(claim: str, holds: bool, because: str) -> Proof:
+    """One precondition: what is claimed, whether it holds, and by which facts."""
+    return Proof(claim=claim, holds=bool(holds), because=because)

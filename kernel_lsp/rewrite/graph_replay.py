@@ -14,7 +14,7 @@ from torch import fx
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import call_time
 from kernel_lsp.rewrite.capture.aliasing import root_of
-from kernel_lsp.rewrite.generated import Wrapper
+from kernel_lsp.rewrite.generated import Wrapper, proof
 from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
 from kernel_lsp.rewrite.printing import guard
 
@@ -188,28 +188,26 @@ def proofs(graph: Graph) -> list[Proof]:
     odd = _odd_results(graph)
     kept = [kernel.name for kernel in graph.generated if "_version" in kernel.definitions]
     return [
-        _proof("a replay has the effects of a call", not changing, _list_names(changing, EFFECTS)),
-        _proof(
+        proof("a replay has the effects of a call", not changing, _list_names(changing, EFFECTS)),
+        proof(
             "the host is not waited for",
             not waiting,
             _list_names(waiting, "no transfers, no sizes from data"),
         ),
-        _proof(
+        proof(
             "inputs can be copied in", not strange, _list_names(strange, "tensors and plain values")
         ),
-        _proof(
+        proof(
             "weights can be found again",
             not loose,
             _list_names(loose, "parameters and buffers only"),
         ),
-        _proof(
+        proof(
             "nothing is kept from call to call",
             not kept,
             _list_names(kept, "no values kept by version"),
         ),
-        _proof(
-            "results can be copied out", not odd, _list_names(odd, "dense, memory of their own")
-        ),
+        proof("results can be copied out", not odd, _list_names(odd, "dense, memory of their own")),
     ]
 
 
@@ -288,10 +286,6 @@ def _is_dense(value: torch.Tensor) -> bool:
             return False
         step *= size
     return True
-
-
-def _proof(claim: str, holds: bool, because: str) -> Proof:
-    return Proof(claim=claim, holds=holds, because=because)
 
 
 def _list_names(names: list[str], otherwise: str) -> str:

@@ -15,7 +15,7 @@ from kernel_lsp.rewrite.capture.aliasing import may_alias
 from kernel_lsp.rewrite.cost import operations as cost
 from kernel_lsp.rewrite.facts.tensors import TensorFact
 from kernel_lsp.rewrite.facts.transfer_functions import clamp_bounds
-from kernel_lsp.rewrite.generated import GeneratedSource, Match, Miss, Wrapper
+from kernel_lsp.rewrite.generated import GeneratedSource, Match, Miss, Wrapper, proof
 from kernel_lsp.rewrite.graph import (
     DROPOUTS,
     Graph,
@@ -75,11 +75,6 @@ def parameters_of(graph: Graph, match: Match) -> dict[str, list[Any]]:
     """The choices that the match found for its place, default first: for skills whose `match` has
     put them into its data."""
     return dict(match.data["parameters"])
-
-
-def proof(claim: str, holds: bool, because: str) -> Proof:
-    """One precondition: what is claimed, whether it holds, and by which facts."""
-    return Proof(claim=claim, holds=bool(holds), because=because)
 
 
 def is_number(value: Any) -> bool:

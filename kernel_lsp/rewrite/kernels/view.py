@@ -16,6 +16,7 @@ from typing import Any
 
 from kernel_lsp.parsing import FunctionNode
 from kernel_lsp.records import Proof
+from kernel_lsp.rewrite.generated import proof
 from kernel_lsp.rewrite.kernels.launched import Launched, Pointer
 from kernel_lsp.rewrite.kernels.source import KernelSource
 
@@ -70,8 +71,3 @@ class Kernel:
         """Tensors of the first launch, by parameter."""
         arguments = self.launched[0].arguments if self.launched else {}
         return {name: value for name, value in arguments.items() if isinstance(value, Pointer)}
-
-
-def proof(claim: str, holds: bool, because: str) -> Proof:
-    """One precondition: what is claimed, whether it holds, and by which facts."""
-    return Proof(claim=claim, holds=bool(holds), because=because)
