@@ -81,10 +81,18 @@ _INSTALLS = re.compile(
     r"\b(?:apt(?:-get)?|pip3?|conda|mamba|yum|dnf|brew|npm|uv)\s[^\n]{0,60}?\b(?:install|add)\b"
 )
 _ALGORITHM = re.compile(
-    r"(?i:(?:aes|sha|shake|md|rsa|[hrep]s|ed|chacha|argon|blake|curve|secp|camellia|des|crc|xxh)[-_]?\d{1,4}\w{0,4}"
+    r"(?i:(?:(?:scram|hmac|pbkdf2|ecdsa|ecdhe|dhe|tls)[-_]){0,3}(?:aes|sha|shake|md|rsa|[hrep]s|ed|chacha|argon|blake|curve|secp|camellia|des|crc|xxh)[-_]?\d{1,4}\w{0,4}"
     r"(?:[-_](?:gcm|cbc|ctr|ccm|xts|etm|poly\d{1,4}|sha\d{1,3}|\d{1,4})){0,3})"
 )
 _FUNCTION = re.compile(r"[.\w]+")
+_OPTION = re.compile(r"(?<=\s)[a-z]{3,24}=(?=[\"'][{\w])")
+"""Of a program, before its value: ``-o jsonpath='{…}'``."""
+_ORDERS = re.compile(r"(?:^|\s)(?:aws|az|docker|gcloud|gh|helm|kubectl|vault)\s{1,4}$")
+_FILE = re.compile(r"[A-Za-z][\w-]{0,40}\.(?:txt|json|csv|ya?ml|toml|pem|crt|md|log|sql)")
+_CALLS_A_PART = re.compile(r"[a-z]{2,24}(?:[_:.][a-z]{2,24}){2,6}")
+"""`accounts:password_reset_confirm`: with what a secret is called in it, a name and none."""
+_SIZED = re.compile(r"[A-Za-z]{1,20}\d{1,4}(?:x\d{1,4}){1,4}")
+"""Of a kernel's name: `warpgroupsize1x1x1`."""
 _MODULE = re.compile(r"[a-z_][a-z_\d]*(?:\.[a-z_][a-z_\d]*){2,}")
 _REFERS = re.compile(
     r"(?i:(?:read|get|load|fetch|look_?up|resolve)_?(?:secret|token|key|password|credential|param|variable|env)\w{0,24}"
@@ -186,7 +194,7 @@ def _is_unexplained(line: _TokenLine, place: tuple[int, int, bool], own: frozens
     text, begin, about = line.text, line.begin, line.about
     start, stop, alone = place
     token = text[start:stop]
-    if _ALGORITHM.fullmatch(token):
+    if _ALGORITHM.fullmatch(token) or _is_name(token):
         return False
     given = about and _is_given(text, begin, start, stop)
     if " " in token:
@@ -199,6 +207,13 @@ def _is_unexplained(line: _TokenLine, place: tuple[int, int, bool], own: frozens
     if given or (alone and near):
         return _is_compound(token, own) or is_strange(token, own, about=near)
     return is_strange(token, own, about=near, alone=alone)
+
+
+def _is_name(token: str) -> bool:
+    """Whether it is what a file or a part of a program is called."""
+    if _FILE.fullmatch(token):
+        return not any(secret_values.is_drawn(part) for part in _PARTS.split(token))
+    return _CALLS_A_PART.fullmatch(token) is not None and _CALLED.search(token) is not None
 
 
 def _lines_and_subjects(text: str) -> Iterator[tuple[int, int, bool]]:
@@ -252,6 +267,10 @@ def _is_syntax(text: str, begin: int, start: int, stop: int) -> bool:
     refers to a secret."""
     if not text[begin:start].strip() and _GIVEN.search(text, start, stop) is None:
         return True  # the first of its line, and it gives nothing a value
+    if (option := _OPTION.match(text, start)) and option.end() == stop:
+        return True
+    if text[start:stop].isalpha() and _ORDERS.search(text, max(begin, start - NEAR_CHARS), start):
+        return True
     if text.startswith("--", start):
         return "=" not in text[start:stop]
     if _REFERS.search(text, max(begin, start - NEAR_CHARS), start):
@@ -322,7 +341,7 @@ def is_strange(token: str, own: frozenset[str], *, about: bool = True, alone: bo
 def _is_strange_part(part: str, own: frozenset[str], about: bool, whole: bool) -> bool:
     if about and part.isdigit():
         return len(part) >= (SHORTEST_WITH_DIGITS if whole else LONG_NUMBER)
-    if len(part) < SHORTEST or _HEX.fullmatch(part):
+    if len(part) < SHORTEST or _HEX.fullmatch(part) or (not about and _SIZED.fullmatch(part)):
         return False
     if secret_values.is_drawn(part) and not _is_of_words(part, own):
         return True

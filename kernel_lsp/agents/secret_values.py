@@ -42,9 +42,18 @@ _PLACEHOLDER = re.compile(
     r"|-{1,2}[a-z][\w-]*+(?:=|$)"
     r"|\[[^\s\[\]]*+\]|[\w .-]*+(?:%[sdrif]\b|\{\w*+\}$)|(?:your|my)[-_ ]|change|example"
     r"|placeholder|dummy|insert|replace|(?:not?|test|demo|sample|enter|put|fill)[-_ ]|empty$"
-    r"|none\b|null\b|todo|fake|redacted"
+    r"|none\b|null\b|todo|fake|redacted|(?:ctrl|cmd|alt|shift)\+"
 )
 _SAMPLE = re.compile(r"EXAMPLE|x{8}|X{8}|0{12}")
+_PUBLISHED = re.compile(r"pk_(?:test|live)_|pk-lf-")
+"""How keys begin that a service has its users put into pages."""
+_FINGERPRINT = re.compile(r"[0-9A-F]{40}")
+_DIMENSIONS = re.compile(r"\d{1,4}x\d{1,4}x\d{1,4}")
+"""Of a tile, in a kernel's name."""
+_CLIENT = ".apps.googleusercontent.com"
+"""Behind a program's number at Google, which is public."""
+_OF_A_SERVER = re.compile(r"(?:requirepass|masterauth)\s{1,4}$")
+"""A line of settings whose value is a password, whatever it looks like."""
 _NUMBERED = r"[A-Za-z]{0,16}(?:\d{1,6}(?:x\d{1,6}){0,3})?(?:[a-z]\d?[a-z]{0,3})?"
 _NUMBERED_NAME = re.compile(rf"(?:{_NUMBERED}[-_./:]){{1,16}}{_NUMBERED}")
 """`M4096_N4096_bf16`, `linux-py312-torch251`: what programs look things up by."""
@@ -80,7 +89,7 @@ _HASH = re.compile(
 """Before a run of digits: it says which content or thing is meant, as everybody may know."""
 _CONTENT = re.compile(
     r"(?i:(?<![a-z])(?:traceparent|parent|fixed\s(?:in|by)|change-id|websocket-accept|sha_?\d{0,3}|md5|hash|(?:hex)?digest|checksum|commit|checkout|revision|srcrev\w{0,40}|revert"
-    r"|merge|etag|if-none-match|integrity|fingerprint|thumbprint|recv-keys|git(?:hub)?(?!\()|subproject|resolved|[gu]uid|h1:|container|image|content"
+    r"|merge|etag|if-none-match|integrity|fingerprint|thumbprint|recv-keys|gpg[-_]key|git(?:hub)?(?!\()|subproject|resolved|[gu]uid|h1:|container|image|content"
     r"|(?:snapshots|blob|tree|files)/|public[-_ ]?key\w*|publickey\w*|certificate-authority|kid|dkim\d?"
     r"|hashes|\w{0,16}sums?"
     r"|ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-[a-z0-9-]{1,40})s?(?![a-z])|sum\s-c|Mon Sep 17)"
@@ -142,7 +151,7 @@ def always(secret: str, match: re.Match[str]) -> bool:
 
 def is_no_sample(secret: str, match: re.Match[str]) -> bool:
     """Whether a token is none of a manual's: `AKIAIOSFODNN7EXAMPLE`, `ghp_xxxxxxxxxxxx`."""
-    return _SAMPLE.search(secret) is None
+    return _SAMPLE.search(secret) is None and _PUBLISHED.match(secret) is None
 
 
 def no_placeholder(secret: str, match: re.Match[str]) -> bool:
@@ -153,6 +162,7 @@ def no_placeholder(secret: str, match: re.Match[str]) -> bool:
     return (
         len(secret) >= SHORTEST
         and not _OF_A_PUBLIC_KEY.search(named)
+        and not (named.upper().endswith("GPG_") and _FINGERPRINT.fullmatch(secret))
         and secret.lower() not in STAND_INS
         and not _PLACEHOLDER.match(secret)
         and (not _VARIABLE.match(secret) or looks_random(secret))
@@ -300,8 +310,7 @@ def is_given_bare(secret: str, match: re.Match[str]) -> bool:
     if match["strong"] is None:
         return False
     if match["by"].isspace():
-        word = secret.rstrip("?.,:=")
-        return len(secret) >= SHORTEST_RANDOM and not _IDENTIFIER.fullmatch(word)
+        return _is_behind_blanks(secret, match)
     return not _assigns_a_name(secret, match["by"])
 
 
@@ -336,9 +345,14 @@ def random_label(run: str, match: re.Match[str]) -> bool:
     that has none."""
     text = match.string[max(0, match.end() - 36) : match.end()]
     is_known = _says_which(match) or _is_in_a_public_block(match.string, match.start())
-    if is_known or _UUID.fullmatch(text) or _INTEGRITY.match(match[0]):
+    if (
+        is_known
+        or _UUID.fullmatch(text)
+        or _INTEGRITY.match(match[0])
+        or _PUBLISHED.match(match[0])
+    ):
         return False
-    return is_random(run, share=0.25, kinds=10)
+    return _DIMENSIONS.search(run) is None and is_random(run, share=0.25, kinds=10)
 
 
 def random_run(run: str, match: re.Match[str]) -> bool:
@@ -442,14 +456,19 @@ def _ends_there(match: re.Match[str]) -> bool:
 
 
 def _says_which(match: re.Match[str]) -> bool:
-    return bool(_HASH.search(match.string[max(0, match.start() - 32) : match.start()]))
+    named = _HASH.search(match.string[max(0, match.start() - 32) : match.start()])
+    return named is not None or match.string.startswith(_CLIENT, match.end())
 
 
 def _is_of_public_content(run: str, match: re.Match[str]) -> bool:
     """Whether all may know it: a picture, a public key, a certificate, a file of a cache, or which
     commit or content is meant."""
     text, start, end = match.string, match.start(), match.end()
-    if _MEDIA.match(run) or _DATA.search(text[max(0, start - 100) : start]):
+    if (
+        _MEDIA.match(run)
+        or _PUBLISHED.match(run)
+        or _DATA.search(text[max(0, start - 100) : start])
+    ):
         return True
     is_named = "/" in text[max(0, start - 1) : end] or _HEX.fullmatch(run)
     if is_named and _FILE.match(text, end):
@@ -464,6 +483,14 @@ def _is_of_public_content(run: str, match: re.Match[str]) -> bool:
     if says_so and not _SENSITIVE.search(line):
         return True
     return _is_in_a_public_block(text, start)
+
+
+def _is_behind_blanks(secret: str, match: re.Match[str]) -> bool:
+    """Whether it is a password where only blanks are between its name and it."""
+    if _OF_A_SERVER.search(match.string[match.start() : match.start("secret")]):
+        return True
+    word = secret.rstrip("?.,:=")
+    return len(secret) >= SHORTEST_RANDOM and not _IDENTIFIER.fullmatch(word)
 
 
 def _is_looked_up(secret: str, match: re.Match[str]) -> bool:

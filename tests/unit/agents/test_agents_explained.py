@@ -33,6 +33,8 @@ def hide(text: str) -> str:
         ("eleventh", 0.02, 0.03),
         ("twelfth", 0.06, 0.1),
         ("thirteenth", 0.02, 0.02),
+        ("fifteenth", 0.03, 0.02),
+        ("sixteenth", 0.02, 0.05),
         ("fourteenth", 0.06, 0.06),
     ],
 )
@@ -47,7 +49,9 @@ def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed
     10.2 % of 275 harmless strings; after what the eleventh has taught 94.1 % of the twelfth, whose
     misses nobody has read, and 9.3 %. The thirteenth and fourteenth are halves of one of the same kind:
     95.4 % of 173, and 5.3 % of 320 harmless strings; what the thirteenth has taught changed nothing
-    in the fourteenth (94.2 % of 86, 5.0 % of 160), whose misses nobody has read."""
+    in the fourteenth (94.2 % of 86, 5.0 % of 160), whose misses nobody has read. The fifteenth and
+    sixteenth too: 98.4 % of 208, and 8.2 % of 204; what the fifteenth has taught changed nothing in
+    the sixteenth (99.0 % of 104, 4.6 % of 102), whose misses nobody has read."""
     samples = secret_corpus_marked.read(f"{name}-secrets", seed)
     missed = [one.text for one in samples if one.secret in hide(one.text)]
     assert len(missed) <= shown * len(samples), "\n".join(missed)
