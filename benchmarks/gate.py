@@ -4,6 +4,7 @@ faults.
     PYTHONPATH=. python3 benchmarks/gate.py --device cuda --out gate.json
     PYTHONPATH=. python3 benchmarks/gate.py --device cpu --parts attacks,faults --seconds 120
     PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 36000 --out mutants.json
+    PYTHONPATH=. python3 benchmarks/gate.py --parts blind --seconds 3600 --seed 1 --out blind.json
     PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --shards 16 --out mutants.json
     PYTHONPATH=. python3 benchmarks/gate.py --device cuda --parts big --lanes 8 --out big.json
     PYTHONPATH=. python3 benchmarks/gate.py --parts busy --seconds 3600 --limit 200 --out busy.json
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gating import big, busy, leftovers, mutation, throughput, verdicts
+from benchmarks.gating.blind import judging
 from benchmarks.gating.faults import TASK
 from benchmarks.gating.mutation import Shard
 from benchmarks.gating.running import Bench, GatePart, GateRow
@@ -37,8 +39,8 @@ from kernel_lsp import wire
 from kernel_lsp.evaluator import Gate
 
 Measure = Callable[[Bench, float], Awaitable[GatePart]]
-MUTANTS, BUSY, BIG = "mutants", "busy", "big"
-"""A part of hours, run when it is asked for."""
+MUTANTS, BUSY, BIG, BLIND = "mutants", "busy", "big", "blind"
+"""Parts of hours (the last one of half an hour), run when they are asked for."""
 SHARES = {"attacks": 0.28, "aa": 0.28, "repeat": 0.2, "rate": 0.1, "cost": 0.08, "faults": 0.06}
 DEFAULT_S = {"cuda": 480.0, "cpu": 600.0, "interpreter": 600.0}
 CORES = len(os.sched_getaffinity(0))
@@ -82,6 +84,8 @@ async def run(
                         keep=keep,
                         shard=shard,
                     )
+                elif name == BLIND:
+                    part = await judging.judge(bench, share, seed=seed, limit=limit)
                 elif name == BIG:
                     part = await big.judge(bench, share, at_once=at_once or 1, scale=scale)
                 elif name == BUSY:
@@ -281,10 +285,10 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=1, help="sizes are divided by it (part big)")
     options = parser.parse_args()
     parts = options.parts.split(",")
-    if unknown := set(parts) - {*SHARES, MUTANTS, BUSY, BIG}:
+    if unknown := set(parts) - {*SHARES, MUTANTS, BUSY, BIG, BLIND}:
         parser.error(
             f"no such part: {', '.join(sorted(unknown))} (choose from {', '.join(SHARES)}, "
-            f"{MUTANTS}, {BUSY}, {BIG})"
+            f"{MUTANTS}, {BUSY}, {BIG}, {BLIND})"
         )
     seconds = options.seconds or DEFAULT_S[options.device]
     if options.shards > 1:

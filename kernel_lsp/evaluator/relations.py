@@ -67,8 +67,8 @@ def _end(tensor: torch.Tensor) -> int:
 
 def marks(arguments: Any, target: Any, required: list[bool]) -> list[str]:
     """What a call has left on its inputs and parameters besides values: a gradient, an attribute,
-    another requires_grad than they had (``required``, of the inputs). torch.compile's own marks
-    are left to it."""
+    another requires_grad than they had (``required``, of the inputs); and the mode of a module.
+    torch.compile's own marks are left to it."""
     found = []
     for number, (tensor, had) in enumerate(zip(tensor_leaves(arguments), required, strict=True)):
         name = f"input {number}"
@@ -81,6 +81,7 @@ def marks(arguments: Any, target: Any, required: list[bool]) -> list[str]:
     if isinstance(target, torch.nn.Module):
         held = [key for key, parameter in target.named_parameters() if parameter.grad is not None]
         found += [f"parameter {key!r}: a gradient" for key in held]
+        found.append(f"the module in {'train' if target.training else 'eval'}()")
     return found
 
 

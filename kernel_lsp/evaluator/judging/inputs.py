@@ -89,7 +89,7 @@ def special_values(dtype: torch.dtype, family: str) -> list[float]:
 
 def with_edges(values: torch.Tensor, family: str, draw: torch.Generator) -> torch.Tensor:
     """``values`` with special ones at a few places, in one row or some: others must stay as they
-    are."""
+    are. Among the largest and smallest one row is zero, as padding is."""
     if not values.dtype.is_floating_point or values.dtype.itemsize < 2 or values.numel() < 2:
         return values
     made = values.detach().clone().flatten()
@@ -100,7 +100,11 @@ def with_edges(values: torch.Tensor, family: str, draw: torch.Generator) -> torc
     )
     kinds = torch.tensor(special * count, dtype=torch.float64)
     made[places.to(made.device)] = kinds.to(made.device, made.dtype)
-    return made.view(values.shape)
+    made = made.view(values.shape)
+    if family == EXTREME and values.dim() > 1 and math.prod(values.shape[:-1]) > 1:
+        rows = made.view(-1, values.shape[-1])
+        rows[int(torch.randint(len(rows), (1,), generator=draw, device=draw.device))] = 0.0
+    return made
 
 
 IN_RANGE = ("as_given", "as_given_again", "as_given_once_more", "as_given_at_last")

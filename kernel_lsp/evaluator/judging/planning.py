@@ -188,16 +188,21 @@ def _single(reference: Reference, pick: random.Random, big: bool) -> list[Descri
 def _circumstances(reference: Reference, big: bool) -> list[Descriptor]:
     """One trial in each circumstance that the reference takes, with gradients where they may be
     asked for; in the other mode one without and one with them, since a program may take another
-    way then."""
+    way then, and one with a batch of one, which inference often has."""
     batch = reference.batch[1][0] if big and reference.batch else None
     recorded = reference.grad or reference.may_record_gradients
     asked = [(name, recorded and name == AUTOCAST) for name in reference.circumstances]
     if recorded and OTHER_MODE in reference.circumstances and not big:
         asked.append((OTHER_MODE, True))
-    return [
+    found = [
         {**plain("as_given"), "batch": batch, "circumstance": name, "grad": grad, "lenient": True}
         for name, grad in asked
     ]
+    single = [group for group, sizes in reference.sizes[:1] if 1 in sizes]
+    if single and OTHER_MODE in reference.circumstances and not big:
+        one = {"group": single[0], "size": 1, "circumstance": OTHER_MODE, "lenient": True}
+        found.append({**plain("as_given"), **one})
+    return found
 
 
 def _plan_variations(

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from kernel_lsp.evaluator import relations
 from kernel_lsp.evaluator.running.watch.outputs import output_problems
 from kernel_lsp.evaluator.running.worker import needs_compiler
 
@@ -25,6 +26,13 @@ def test_marks_of_the_compiler_are_no_behavior(name, value, plain) -> None:
     setattr(result, name, value)
     found = [note["name"] for note in output_problems(result, [torch.ones(3)], aliases=False)]
     assert found == ([] if plain else ["plain-outputs"])
+
+
+def test_the_mode_that_a_module_is_left_in_is_a_mark() -> None:
+    module = torch.nn.Linear(2, 2)
+    assert relations.marks([], module, []) == ["the module in train()"]
+    assert relations.marks([], module.eval(), []) == ["the module in eval()"]
+    assert relations.marks([], module.forward, []) == []
 
 
 COMPILE = """

@@ -77,6 +77,15 @@ def test_of_a_big_workload_the_other_mode_is_tried_once_and_with_few_rows() -> N
     assert [(trial["grad"], trial["batch"]) for trial in found] == [(False, 3)]
 
 
+def test_the_other_mode_is_tried_with_a_batch_of_one() -> None:
+    batch, other = ((0, 0),), ((0, 1),)
+    trials = planned(circumstances=(OTHER_MODE,), sizes=[(batch, [1, 5]), (other, [1])])
+    found = [(t["circumstance"], t["size"]) for t in trials if t["group"] == batch]
+    assert (OTHER_MODE, 1) in found
+    trials = planned(circumstances=(OTHER_MODE,), sizes=[(batch, [0, 5])])
+    assert not [t for t in trials if t["circumstance"] and t["group"]]
+
+
 def test_a_layout_that_asks_least_is_for_who_refuses_the_others() -> None:
     for seed in range(20):
         one = {t["layout"] for t in planned(seed, layouts=["sliced", "offset"])}
@@ -231,6 +240,13 @@ def test_edges_stand_at_a_few_places_and_leave_the_rest() -> None:
     assert torch.equal(inputs.with_edges(torch.ones(1), "infinite", draw), torch.ones(1))
     whole = torch.ones(50, dtype=torch.int64)
     assert inputs.with_edges(whole, "infinite", draw) is whole
+
+
+def test_one_row_among_the_largest_values_is_zero() -> None:
+    draw = torch.Generator().manual_seed(3)
+    made = inputs.with_edges(torch.randn(6, 5, 8), "extreme", draw)
+    assert int((made == 0).all(-1).sum()) == 1
+    assert not bool((inputs.with_edges(torch.randn(40), "extreme", draw) == 0).all())
 
 
 def test_edges_take_a_quarter_of_a_small_tensor_at_most() -> None:
