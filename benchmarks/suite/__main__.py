@@ -3,14 +3,15 @@
 `python -m benchmarks.suite` rewrites benchmarks/tasks; files that no table names any more are
 removed. `python -m benchmarks.suite FOLDER` writes the tasks of training in half precision
 (training.py) into a folder that is new or empty; ``--seed`` draws others; ``--streaming`` writes
-those of streaming.py, ``--moves`` those of moves.py, ``--odd`` those of odd.py."""
+those of streaming.py, ``--moves`` those of moves.py, ``--odd`` those of odd.py, ``--pieces`` those of
+pieces.py."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from benchmarks.suite import chains, models, moves, odd, operators, streaming, training
+from benchmarks.suite import chains, models, moves, odd, operators, pieces, streaming, training
 from benchmarks.suite.task import SuiteTask, source
 
 TASKS = Path(__file__).resolve().parent.parent / "tasks"
@@ -63,6 +64,9 @@ def main() -> None:
     parser.add_argument("--streaming", action="store_true", help="streaming work, forward alone")
     parser.add_argument("--moves", action="store_true", help="slices, rolls, pads and repeats")
     parser.add_argument("--odd", action="store_true", help="sizes that no power of two divides")
+    parser.add_argument(
+        "--pieces", action="store_true", help="heads, images, maxima, stored weights"
+    )
     options = parser.parse_args()
     if options.folder is not None:
         made = streaming_files() if options.streaming else training_files(options.seed)
@@ -70,6 +74,8 @@ def main() -> None:
             made = {f"moves/{task.name}.py": source(task) for task in moves.tasks()}
         if options.odd:
             made = {f"odd/{task.name}.py": source(task) for task in odd.tasks()}
+        if options.pieces:
+            made = {f"pieces/{task.name}.py": source(task) for task in pieces.tasks()}
         return write(options.folder, made)
     wanted = files()
     for stale in set(TASKS.rglob("*.py")) - set(wanted):

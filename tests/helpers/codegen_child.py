@@ -31,6 +31,8 @@ POINTERS = {
     "float16": "*fp16",
     "int64": "*i64",
     "bool": "*i1",
+    "int8": "*i8",
+    "uint8": "*u8",
 }
 
 

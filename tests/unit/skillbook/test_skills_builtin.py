@@ -111,6 +111,7 @@ QUERIES = {
     "max pool2d relu maxpool2d": "fused-pool",
     "interpolate bilinear align_corners resize": "direct-upsample",
     "max over a dimension with values and indices": "max-and-place",
+    "int8 weight-only quantized linear dequantize": "dequantized-linear",
     "transpose matmul div masked fill softmax matmul": "flash-attention",
     "conv_transpose2d mean convtranspose2d": "reduce-before-conv",
     "global average of a conv3d": "reduce-before-conv",
