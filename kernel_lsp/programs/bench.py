@@ -205,17 +205,20 @@ class ProgramBench:
         self._measure(ways, ROUNDS.first)
         if variant is None or not is_noticed:
             return
-        schedule, compiled = BenchSchedule(self), self._compiled_first(variant)
-        needed_s = schedule.seconds(compiled, ROUNDS.first)
-        needed_s += schedule.seconds(compiled[-2:], ROUNDS.sure[0])
-        if self._leaves_time_for_targets(needed_s):
+        if self._leaves_time_for_targets(self._compiled_s(variant)):
             self._time_compiled(variant)
             self._make_sure(ROUNDS.sure[:1], least=measuring.EARLY)
             return
-        needed_s = schedule.seconds(ways, ROUNDS.sure_early[0])
+        needed_s = BenchSchedule(self).seconds(ways, ROUNDS.sure_early[0])
         needed_s += self.timetable.total_s([AS_IS] * CHECKS)
         if self._leaves_time_for_targets(needed_s):
             self._make_sure(ROUNDS.sure_early, least=measuring.EARLY)
+
+    def _compiled_s(self, begun: ProgramVariant) -> float:
+        """Seconds until it is sure whether the edit ``begun`` pays together with torch.compile."""
+        schedule, compiled = BenchSchedule(self), self._compiled_first(begun)
+        needed_s = schedule.seconds(compiled, ROUNDS.first)
+        return needed_s + schedule.seconds(compiled[-2:], ROUNDS.sure[0])
 
     def _leaves_time_for_targets(self, seconds: float) -> bool:
         """Whether targets have their share of the time after so many seconds."""
@@ -344,6 +347,8 @@ class ProgramBench:
             )
             return
         begun = self._begun_right()
+        if begun is not None and self._compiled_s(begun) > self.timetable.left_s:
+            self._make_sure(ROUNDS.sure_early)
         self._time_compiled(begun)
         composed = self._composed(looked, begun)
         if composed:

@@ -203,9 +203,14 @@ def _recording(
     write: Any = kind.__setattr__
     members: dict[str, Any] = {}
     not_seen = MODULE_OWN if issubclass(kind, torch.nn.Module) else frozenset[str]()
+    made: dict[int, tuple[Any, set[str]]] = {}
+    """By their identities, copies that the call has made without a constructor, and what was set on
+    them: the rest they have from ``thing``."""
 
     def __getattribute__(self: Any, name: str) -> Any:
         value = original(self, name)
+        if id(self) in made and name in made[id(self)][1]:
+            return value
         is_own = _is_programs(self, name, not_seen)
         is_layer_call = name == "forward" and path
         if is_own or is_layer_call:
@@ -220,7 +225,9 @@ def _recording(
         kind.__init__(self, *args, **kwargs)
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
-        if not name.startswith("__"):
+        if self is not thing:
+            made.setdefault(id(self), (self, set()))[1].add(name)
+        elif not name.startswith("__"):
             wrote(prefix + name)
         write(self, name, value)
 
