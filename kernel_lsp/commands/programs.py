@@ -403,7 +403,9 @@ def _how_to_use(
     found: ProgramOutcome, offered: ProgramVariant, *, is_applied: bool
 ) -> Iterator[str]:
     if not is_applied:
-        yield f"{len(offered.texts)} files change: apply the edits with --apply"
+        count = len(offered.texts)
+        files = "1 file changes" if count == 1 else f"{count} files change"
+        yield f"{files}: apply the edits with --apply"
     if offered.patches:
         yield from _patches(offered, Path(found.recording.root))
     if found.best is not None and found.best.mode is not None:

@@ -370,8 +370,8 @@ class ProgramBench:
         self._leave_out_wrong()
         for way in self.measured.unfinished:
             self.notes.append(
-                f"not judged: {way.name} did not finish a step within {self.plan.run_s:g} s, and "
-                "may be the fastest; give each run more time with --run-seconds"
+                f"not judged: {way.name} may be the fastest ({self.measured.failed(way)}); give "
+                "each run more time with --run-seconds"
             )
 
     def _leave_out_wrong(self) -> None:

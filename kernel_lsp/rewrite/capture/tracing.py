@@ -652,6 +652,10 @@ TRACER = {
         "returns an object of its own",
         "return a tensor, tuple, list or dict of them",
     ),
+    "object has no attribute 'constant'": (
+        "maps or differentiates a function inside of forward (torch.func)",
+        "rewrite what stands around that call, or the modules that it calls",
+    ),
     "maximum recursion depth": ("calls itself without end", "run it once to see where"),
     "is not an instance of torch.nn.Parameter": (
         "was called with tensors in the place of its weights (torch.func.functional_call)",
