@@ -186,6 +186,28 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
     return hook
 
 
+class _Attributes:
+    """Of one object, and of copies that a call makes of it without a constructor: what is set on
+    these is the call's own, and the rest they have from the object."""
+
+    def __init__(self, thing: Any, not_seen: frozenset[str]) -> None:
+        self._thing, self._not_seen = thing, not_seen
+        self._copies: dict[int, tuple[Any, set[str]]] = {}
+        """By their identities, with the names of what was set."""
+
+    def are_programs(self, one: Any, name: str) -> bool:
+        """Whether reading this one is of interest."""
+        _, names = self._copies.get(id(one), (None, frozenset[str]()))
+        return name not in names and _is_programs(one, name, self._not_seen)
+
+    def are_written(self, one: Any, name: str) -> bool:
+        """Whether setting this one changes the object itself."""
+        if one is self._thing:
+            return not name.startswith("__")
+        self._copies.setdefault(id(one), (one, set()))[1].add(name)
+        return False
+
+
 def _recording(
     thing: Any,
     path: str,
@@ -203,15 +225,11 @@ def _recording(
     write: Any = kind.__setattr__
     members: dict[str, Any] = {}
     not_seen = MODULE_OWN if issubclass(kind, torch.nn.Module) else frozenset[str]()
-    made: dict[int, tuple[Any, set[str]]] = {}
-    """By their identities, copies that the call has made without a constructor, and what was set on
-    them: the rest they have from ``thing``."""
+    attributes = _Attributes(thing, not_seen)
 
     def __getattribute__(self: Any, name: str) -> Any:
         value = original(self, name)
-        if id(self) in made and name in made[id(self)][1]:
-            return value
-        is_own = _is_programs(self, name, not_seen)
+        is_own = attributes.are_programs(self, name)
         is_layer_call = name == "forward" and path
         if is_own or is_layer_call:
             note(prefix + name, value, self, kind)
@@ -225,9 +243,7 @@ def _recording(
         kind.__init__(self, *args, **kwargs)
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
-        if self is not thing:
-            made.setdefault(id(self), (self, set()))[1].add(name)
-        elif not name.startswith("__"):
+        if attributes.are_written(self, name):
             wrote(prefix + name)
         write(self, name, value)
 

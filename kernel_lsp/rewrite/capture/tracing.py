@@ -666,7 +666,7 @@ TRACER = {
 UNKNOWN_INPUT = re.compile(r"Unsupported input type <class '(?P<path>[^']{1,200})'>")
 
 
-def _explain(entry: str, error: BaseException, asked: str) -> CaptureError:
+def _explain(entry: str, error: BaseException, asked: str = "") -> CaptureError:
     """The tracer's exception as one sentence, with the usual way out. ``asked``: the line that
     asked for the number that is in the way; empty: none did, or it is not known."""
     kind, text = type(error).__name__, str(error).strip().split("\n")[0][:300]
