@@ -125,8 +125,8 @@ def run(folder: Path, plan: TrainPlan, device: str, start: Path | None = None) -
         "rows_too_long": supply.too_long,
         "tokens_of_replies": _spread([len(r.tokens) - r.asked for r in supply.second]),
         "tokens_of_rows": _spread([len(r.tokens) for r in supply.second]),
-        "held_out_loss": {
-            part: _loss_of(model, part_rows, tokenizer.pad_token_id, device)
+        "held_out": {
+            part: _held_out(model, part_rows, tokenizer.pad_token_id, device)
             for part, part_rows in held_out.items()
         },
     }
@@ -377,20 +377,32 @@ def _decay(done: float) -> float:
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
-def _loss_of(model: Any, rows: Sequence[TokenRow], pad: int, device: str) -> float | None:
-    """Mean over tokens of replies."""
-    if not rows:
-        return None
+def _held_out(model: Any, rows: Sequence[TokenRow], pad: int, device: str) -> Json:
+    """-ln p of replies: the mean over tokens, and over whole replies, which is what decides whether
+    one is right. ``likeliest``: the share of replies that are the likeliest one token for token."""
     model.eval()
-    total, count = 0.0, 0
+    lost: list[float] = []
+    tokens, likeliest = 0, 0
     with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-        for tokens, labels in Batches(rows, 16_384, pad).epoch(random.Random(0)):
-            inputs, wanted = tokens.to(device), labels.to(device)
-            weights = (wanted != IGNORED).float()
-            logits = model(input_ids=inputs, use_cache=False).logits
-            size = int(weights[:, 1:].sum())
-            total, count = total + float(_weighted(logits, inputs, weights)) * size, count + size
-    return total / max(1, count)
+        for inputs, labels in Batches(rows, 16_384, pad).epoch(random.Random(0)):
+            logits = model(input_ids=inputs.to(device), use_cache=False).logits[:, :-1].float()
+            wanted = labels[:, 1:].to(device)
+            losses = torch.nn.functional.cross_entropy(
+                logits.transpose(1, 2), wanted, ignore_index=IGNORED, reduction="none"
+            )
+            lost += losses.sum(1).tolist()
+            tokens += int((wanted != IGNORED).sum())
+            hits = (logits.argmax(-1) == wanted) | (wanted == IGNORED)
+            likeliest += int(hits.all(1).sum())
+    if not lost:
+        return {"replies": 0}
+    return {
+        "replies": len(lost),
+        "loss_of_token": sum(lost) / tokens,
+        "loss_of_reply": sum(lost) / len(lost),
+        "median_loss_of_reply": sorted(lost)[len(lost) // 2],
+        "likeliest": likeliest / len(lost),
+    }
 
 
 def _spread(values: Sequence[int]) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,28 @@ def test_the_vocabulary_gives_every_text_back() -> None:
     often = train_tokenizer(["x = 4096 * BLOCK_SIZE\n" * 5], 400, 512)
     assert len(encode(often, "4096")) == len(encode(often, "BLOCK_SIZE")) == 1
     assert encode(often, "x = 4096\n")[-2:] == encode(often, "f(4096\n")[-2:]  # the same token
+
+
+def test_what_decides_is_the_loss_of_a_whole_reply() -> None:
+    from types import SimpleNamespace
+
+    import torch
+
+    from trainer.writer.training import TokenRow, _held_out
+
+    scores = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()
+
+    class Same:
+        def eval(self) -> None: ...
+
+        def __call__(self, *, input_ids: torch.Tensor, use_cache: bool) -> SimpleNamespace:
+            return SimpleNamespace(logits=scores.expand(*input_ids.shape, 4))
+
+    rows = [TokenRow((3, 0, 0, 1), 1), TokenRow((3, 1, 0, 0), 2)]
+    found = _held_out(Same(), rows, 2, "cpu")
+    assert found["replies"] == 2 and found["likeliest"] == 0.5  # 0 is the likeliest each time
+    assert found["loss_of_reply"] == pytest.approx(3 * math.log(2))  # (1 + 1 + 2 + 1 + 1) / 2
+    assert found["loss_of_token"] == pytest.approx(6 / 5 * math.log(2))
 
 
 def test_lines_that_many_replies_share_are_one_token_unless_they_name_something() -> None:
