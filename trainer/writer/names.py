@@ -4,8 +4,8 @@
     short = names.shorten(reply)                a reply of the engine, as it is learned
     reply = names.restore(short)                what a model wrote, with the program's own names
 
-Values are n6, n7 as the question's graph calls them (rows.py), so that a line of a kernel is a
-line of the graph in other words. Tensors of a launcher and of its kernels are called as what
+What is computed is n1, n2 as the question's graph calls it (rows.py), so that a line of a kernel
+is a line of the graph in other words. Tensors of a launcher and of its kernels are called as what
 ``forward`` gives it. A short reply has its ``forward`` first: what is computed where is decided
 before it is written. In 11 of 21 replies that failed, the first writer had called an attribute by
 the name of another task. Not covered: names inside kernels that the graph does not have."""
@@ -52,9 +52,12 @@ class Names:
         attributes = _numbered("a", _assigned_attributes(target))
         inputs = _numbered("x", [one.arg for one in forward.args.args[1:]])
         own = [name for name in _assigned_names(forward) if name not in inputs]
+        calls = [one for one in graph.operations if one.role is OperationRole.CALL]
+        others = [one for one in graph.operations if one.role is not OperationRole.CALL]
+        numbers = {one.name: number for number, one in enumerate([*calls, *others], 1)}
         values = {
-            operation.name: _value_name(operation, number, attributes, inputs)
-            for number, operation in enumerate(graph.operations, 1)
+            one.name: _value_name(one, numbers[one.name], attributes, inputs)
+            for one in graph.operations
         }
         return cls(attributes=attributes, inputs=inputs, locals=_numbered("v", own), values=values)
 

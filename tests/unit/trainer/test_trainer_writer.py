@@ -467,7 +467,7 @@ def test_a_reply_has_numbers_for_names_and_equal_kernels_once() -> None:
 
     names = Names.of(NAMED, "Model", NAMED_GRAPH)
     assert list(names.values.values()) == [
-        "a2", "a1[0].weight", "a1[0].running_mean", "x1", "x2", "n6"
+        "a2", "a1[0].weight", "a1[0].running_mean", "x1", "x2", "n1"
     ]  # fmt: skip
     assert "v1 = x1 * self.a2" in names.program(NAMED)
     assert names.shorten(LONG) == SHORT
