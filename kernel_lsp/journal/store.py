@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, Text, cast, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from kernel_lsp import __version__, wire
@@ -38,6 +38,8 @@ from kernel_lsp.membership import read_membership
 from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
 
 FILE_NAME = "journal.db"
+MAX_EVENT_CHARS = 8 * 1024**2
+"""A teammate's row of 100 MB took 480 MB of whoever read it; ours have some kilobytes."""
 ADDRESS = "KERNEL_LSP_JOURNAL"
 """Environment variable that names a team's PostgreSQL: ``postgresql+psycopg://host/name``;
 passwords belong into ~/.pgpass. No setting, because a cloned repository must not be able to choose
@@ -215,7 +217,9 @@ class Journal:
     def dismissals(self, folder: str) -> tuple[Dismissal, ...]:
         """Every "no" of the user in this folder, for `tracker.silenced`."""
         query = select(EventRow).where(
-            EventRow.kind == EventKind.DISMISSED, EventRow.folder == self._key(folder)
+            EventRow.kind == EventKind.DISMISSED,
+            EventRow.folder == self._key(folder),
+            _has_usual_size(),
         )
         rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time))))
         return tuple(converting.readable(rows, converting.dismissal))
@@ -267,7 +271,7 @@ class Journal:
             raise JournalError(
                 f"{count} with id {identifier!r}", "`kernel-lsp sessions list` shows them"
             )
-        query = select(EventRow).where(EventRow.session == found[0].id)
+        query = select(EventRow).where(EventRow.session == found[0].id, _has_usual_size())
         rows = self._database.read(
             lambda s: list(s.scalars(query.order_by(EventRow.time, EventRow.id)))
         )
@@ -275,7 +279,7 @@ class Journal:
 
     def events(self, *kinds: EventKind) -> tuple[Event, ...]:
         """The events of all sessions, oldest first; all of them, or those of these kinds."""
-        query = select(EventRow).order_by(EventRow.time, EventRow.id)
+        query = select(EventRow).where(_has_usual_size()).order_by(EventRow.time, EventRow.id)
         if kinds:
             query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))
         return tuple(
@@ -334,6 +338,11 @@ class Journal:
         self._sessions = {key: row for key, row in self._sessions.items() if row["id"] in known}
         self._database.erase_traces()
         return removed[0]
+
+
+def _has_usual_size() -> ColumnElement[bool]:
+    """Whether an event's row is small enough to be read: the database looks."""
+    return func.length(cast(EventRow.data, Text)) <= MAX_EVENT_CHARS
 
 
 def _of_team(data_dir: Path) -> str | None:

@@ -16,7 +16,7 @@ from kernel_lsp import wire
 from kernel_lsp.commands.app import app
 from kernel_lsp.commands.report import gather_facts
 from kernel_lsp.errors import JournalError
-from kernel_lsp.journal import migrations, open_journal, privacy
+from kernel_lsp.journal import migrations, open_journal, privacy, store
 from kernel_lsp.journal.models import Base
 from kernel_lsp.journal.store import Forgotten, Journal, default_path
 from kernel_lsp.journal.tracker import Identity, Offer, Tracker, is_silenced
@@ -490,6 +490,18 @@ def damage(path: Path) -> None:
         )
         connection.execute("UPDATE sessions SET started = 1e300")
     connection.close()
+
+
+def test_a_row_that_would_fill_the_memory_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MAX_EVENT_CHARS", 1000)
+    with Journal.open(tmp_path / "journal.db") as journal:
+        journal.record([event(), event(second=1, data={"x": "a" * 1000})])
+        (session,) = journal.sessions()
+        assert session.counts == {"offered": 2}
+        for read in (journal.session(session.id)[1], journal.events()):
+            assert [one.data for one in read] == [{"before": "A"}]
 
 
 def test_rows_that_this_version_cannot_read_are_kept_and_passed_over(
