@@ -36,8 +36,9 @@ class AskedNumbers:
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
         """By the symbol that stands for a number, the line that asked for it."""
-        self._ranges: dict[int, tuple[torch.Tensor, Any]] = {}
-        """By the identity of a tensor the tensor and its numbers."""
+        self._ranges: dict[int, tuple[torch.Tensor, int, Any]] = {}
+        """By the identity of a tensor the tensor, its version then, and its numbers: what is
+        written into a view of it counts as another version."""
 
     def known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The numbers that are asked for of a range, or of a part of one. None: unknown, or nothing
@@ -45,7 +46,7 @@ class AskedNumbers:
         if not self._ranges:
             return None
         if func in READING or getattr(func, "__name__", "") == "__get__":
-            _, numbers = self._ranges.get(id(args[0]), (None, None)) if args else (None, None)
+            numbers = self._numbers_of(args[0]) if args else None
             is_one = func is torch.Tensor.item and isinstance(numbers, int)
             return numbers if is_one or func is torch.Tensor.tolist else None
         for thing in (*args, *kwargs.values()):
@@ -57,15 +58,20 @@ class AskedNumbers:
         if func is torch.arange:
             is_plain = kwargs.keys() <= {"device"} and all(type(one) is int for one in args)
             if is_plain and args and len(numbers := range(*args)) <= MAX_RANGE:
-                self._ranges[id(result)] = (result, list(numbers))
-        elif func is torch.Tensor.unbind and id(args[0]) in self._ranges:
-            _, numbers = self._ranges[id(args[0])]
-            if len(numbers) == len(result):
-                self._ranges |= {id(one): (one, n) for one, n in zip(result, numbers, strict=True)}
+                self._ranges[id(result)] = (result, result._version, list(numbers))
+        elif func is torch.Tensor.unbind:
+            parts = self._numbers_of(args[0]) or []
+            for one, number in zip(result, parts, strict=False):
+                self._ranges[id(one)] = (one, one._version, number)
         elif func in ASKING:
             for number in pytree.tree_leaves(result):
                 if isinstance(number, (torch.SymInt, torch.SymFloat)):
                     self.lines.setdefault(str(number.node.expr), program_line(sys._getframe(1)))
+
+    def _numbers_of(self, tensor: Any) -> Any:
+        """None: unknown."""
+        known, version, numbers = self._ranges.get(id(tensor), (None, 0, None))
+        return numbers if known is not None and known._version == version else None
 
     def line_of(self, error: BaseException) -> str:
         """That asked for the number over which a capture stumbled; empty: none is known."""
