@@ -57,6 +57,7 @@ class AskedNumbers:
         """A call of torch's has returned."""
         if func is torch.arange:
             is_plain = kwargs.keys() <= {"device"} and all(type(one) is int for one in args)
+            is_plain = is_plain and not result.is_inference()  # which has no versions
             if is_plain and args and len(numbers := range(*args)) <= MAX_RANGE:
                 self._ranges[id(result)] = (result, result._version, list(numbers))
         elif func is torch.Tensor.unbind:
