@@ -1,5 +1,5 @@
-"""Candidates that were written by hand by somebody who had not read how they would be judged: wrong
-ones, each wrong in one thing, and honest ones in unusual styles. Texts only, no torch.
+"""Candidates that were written by hand before they were judged, by somebody who had read the judge:
+wrong ones, each wrong in one thing, and honest ones in unusual styles. Texts only, no torch.
 
 A case is the body of `ModelNew`, which derives from a copy of its reference's class. What the
 wrong ones have wrong is in their names."""
