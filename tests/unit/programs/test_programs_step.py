@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -767,7 +768,16 @@ def test_tokens_are_counted_where_scores_of_each_come_out(
     assert counter.per_step == [count, count]
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """A shell without job control starts what runs in its background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a signal of POSIX")
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_ends_a_timed_run_at_once_and_its_process(root: Path) -> None:
     started = root.parent / "started"
     sleeps = f"import time\nopen({str(started)!r}, 'w')\ntime.sleep(600)\n"
