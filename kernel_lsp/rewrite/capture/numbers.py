@@ -1,8 +1,8 @@
 """Numbers that a program asks of tensors while it is captured.
 
-Those of a range, ``torch.arange(1, x.dim()).tolist()``, follow from the call itself. Of others
-nobody knows them: a capture stumbles later, over what is done with them, and is told here where
-they came from."""
+Those of a range, ``torch.arange(1, x.dim()).tolist()``, follow from the call itself. Others are
+unknown, and a capture fails later, over what is done with them: the line that asked for each is
+kept for its message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for tolist."""
 
 
 class AskedNumbers:
-    """Of one capture."""
+    """Those of one capture."""
 
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
@@ -75,7 +75,7 @@ class AskedNumbers:
         return numbers if known is not None and known._version == version else None
 
     def line_of(self, error: BaseException) -> str:
-        """That asked for the number over which a capture stumbled; empty: none is known."""
+        """The line that asked for the number over which a capture failed; empty: none is known."""
         condition = getattr(error, "cond", None)
         names = sorted(str(symbol) for symbol in getattr(condition, "free_symbols", ()))
         return next((self.lines[name] for name in names if name in self.lines), "")
