@@ -181,8 +181,8 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         like = tuple(value.contiguous() for value in node.meta["val"])
     made = graph.call_generated(kernel, [node.args[0]], like=like, before=node, name="results")
     for user in graph.users(node):
-        part = graph.call(operator.getitem, (made, user.args[1]), before=node)
-        user.replace_all_uses_with(part)
+        result = graph.call(operator.getitem, (made, user.args[1]), before=node)
+        user.replace_all_uses_with(result)
     graph.drop_unused()
 
 

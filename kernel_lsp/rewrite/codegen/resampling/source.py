@@ -21,6 +21,8 @@ MAX_VISITS = 144
 """Results that one element's gradient is gathered from, at most: a row of twelve by twelve."""
 UNROLLED = 16
 """Visits up to which both loops of the backward are unrolled."""
+SLACK = 1e-3
+"""How far float32 may be off where a place is a whole number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -238,15 +240,15 @@ def emit(job: ResamplingJob) -> GeneratedSource:
 
 
 def _shift(job: ResamplingJob, axis: ResampledAxis) -> str:
-    """What follows ``(index - reach) / scale``: from there on results have read the element."""
+    """Source to add to ``(index - reach) / scale``, the first result that has read an element."""
     if job.align_corners:
         return ""
     return f" + {0.5 / axis.scale - 0.5!r}"
 
 
 def visited(job: ResamplingJob, axis: ResampledAxis) -> int:
-    """How many results the backward visits along a dimension, from the first that may have read an
-    element: as many as it takes for each element."""
+    """How many results the backward visits along a dimension for each element: the most that any
+    element needs, counted from the first result that may have read it."""
     results = np.arange(axis.out)
     places = results * axis.scale
     if not job.align_corners:
@@ -256,10 +258,6 @@ def visited(job: ResamplingJob, axis: ResampledAxis) -> int:
     first = np.floor((np.arange(axis.size) - job.reach) / axis.scale + shift - SLACK)
     last = np.searchsorted(places, np.arange(axis.size) + job.reach + SLACK) - 1
     return int(max(1, (last - np.maximum(first, 0)).max() + 1))
-
-
-SLACK = 1e-3
-"""How far float32 may be off where a place is a whole number."""
 
 
 def _again(job: ResamplingJob) -> str:
