@@ -98,6 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--kernels", type=int, default=2000, help="plain ones, read at first")
     parser.add_argument("--batch-tokens", type=int, default=32_768)
+    parser.add_argument(
+        "--deal-names",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="give a row's names other numbers each time it is read",
+    )
     _add_reinforcement(parser.add_argument_group("rl"))
     parser.add_argument("--held-out", type=int, default=100, help="tasks of each held-out part")
     parser.add_argument("--seen", type=int, default=0, help="tasks of the training part, beside")
@@ -168,6 +174,7 @@ def _run(stage: str, options: argparse.Namespace) -> Json:
             least_tasks=options.least_tasks,
             batch_tokens=options.batch_tokens,
             kernels=options.kernels,
+            deal_names=options.deal_names,
         )
         made = _tiny(made) if options.tiny else made
         with _more_data(options):

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 import transformers
 from torch import Tensor
@@ -25,6 +26,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json
 from trainer.tasks import generated_kernels
 from trainer.writer import data, helpers, packing
+from trainer.writer.dealing import SHARE, NameDealer
 from trainer.writer.rows import WriterRow
 from trainer.writer.short_form import END, PROGRAM, WRITE
 from trainer.writer.split import WriterPart
@@ -59,6 +61,8 @@ class TrainPlan:
     """That the vocabulary is made of, where another process still makes data."""
     wait_seconds: float = 120.0
     """For these."""
+    deal_names: bool = True
+    """Names have other numbers each time that a row is read (dealing.py)."""
     seed: int = 0
 
 
@@ -72,8 +76,14 @@ class TokenRow:
 class Batches:
     """Rows in batches of one length each, in an order that the seed fixes."""
 
-    def __init__(self, rows: Sequence[TokenRow], batch_tokens: int, pad: int) -> None:
-        self._pad, self._batch_tokens = pad, batch_tokens
+    def __init__(
+        self,
+        rows: Sequence[TokenRow],
+        batch_tokens: int,
+        pad: int,
+        deal: NameDealer | None = None,
+    ) -> None:
+        self._pad, self._batch_tokens, self._deal = pad, batch_tokens, deal
         self._by_length: dict[int, list[TokenRow]] = {length: [] for length in LENGTHS}
         for row in rows:
             length = next(length for length in LENGTHS if len(row.tokens) <= length)
@@ -88,13 +98,18 @@ class Batches:
             batches += [(length, mixed[at : at + size]) for at in range(0, len(mixed), size)]
         draw.shuffle(batches)
         for length, chosen in batches:
-            yield self._tensors(length, chosen)
+            yield self._tensors(length, chosen, draw)
 
-    def _tensors(self, length: int, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
+    def _tensors(
+        self, length: int, rows: Sequence[TokenRow], draw: random.Random
+    ) -> tuple[Tensor, Tensor]:
         tokens = torch.full((len(rows), length), self._pad)
         labels = torch.full((len(rows), length), IGNORED)
         for place, row in enumerate(rows):
-            ids = torch.tensor(row.tokens)
+            ids = numpy.array(row.tokens)
+            if self._deal is not None and draw.random() < SHARE:
+                ids = self._deal(ids, draw)
+            ids = torch.from_numpy(ids)
             tokens[place, : len(ids)] = ids
             labels[place, row.asked : len(ids)] = ids[row.asked :]
         return tokens, labels
@@ -275,6 +290,7 @@ class WriterOptimization:
         self.step = self.tokens = 0
         self.curve: list[Json] = []
         self._state, self._pad = folder / STATE, supply.tokenizer.pad_token_id
+        self._deal = NameDealer(supply.tokenizer) if plan.deal_names else None
         if self._state.is_file():
             self._load()
         self._begun = time.monotonic() - self.done * plan.seconds
@@ -306,7 +322,8 @@ class WriterOptimization:
         every = (*self.supply.first, *self.supply.second)
         need = self.plan.epochs * sum(len(row.tokens) for row in every) / 2
         rows = self.supply.first if begun_with_all else self.supply.second
-        for batch, labels in Batches(rows, self.plan.batch_tokens, self._pad).epoch(draw):
+        batches = Batches(rows, self.plan.batch_tokens, self._pad, self._deal)
+        for batch, labels in batches.epoch(draw):
             loss = self._take_step(batch, labels)
             self.step, self.tokens = self.step + 1, self.tokens + int((batch != self._pad).sum())
             elapsed = time.monotonic() - self._begun

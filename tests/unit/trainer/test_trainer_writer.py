@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -475,6 +476,27 @@ def test_a_reply_has_numbers_for_names_and_equal_kernels_once() -> None:
         "def forward(self, q, other):\n    n6 = f1(q, self.norms_scale)\n"
         "    n7 = f1(n6, self.norms[0].weight)\n    v2 = f2(n7)\n    return v2 + other\n"
     )
+
+
+def test_names_are_dealt_anew_alike_in_question_and_reply_and_in_order() -> None:
+    import random
+
+    import numpy
+
+    from trainer.writer.dealing import NameDealer
+    from trainer.writer.tokens import encode, train_tokenizer
+
+    texts = [f"n{one} = add(n{one}, a{one}.weight, mean{one})\n" for one in range(1, 30)]
+    tokenizer = train_tokenizer(texts * 3, 600, 64)
+    text = "n1 = add(x1, a2.weight)\nn3 = mean2(n1, n1000, a2_bias)\n"
+    ids, draw, deal = numpy.array(encode(tokenizer, text)), random.Random(0), NameDealer(tokenizer)
+    made = {tokenizer.decode(deal(ids, draw).tolist()) for _ in range(50)}
+    assert len(made) > 40
+    for one in made:
+        n1, a2, n3 = re.match(r"(n\d+) = add\(x1, (a\d+).weight\)\n(n\d+) = ", one).groups()
+        assert one == f"{n1} = add(x1, {a2}.weight)\n{n3} = mean2({n1}, n1000, {a2}_bias)\n"
+        assert int(n1[1:]) < int(n3[1:]) < 30
+    assert deal(ids[:0], draw).size == 0
 
 
 def test_a_program_with_such_names_of_its_own_is_refused() -> None:
