@@ -32,6 +32,7 @@ def list_sessions(
 ) -> None:
     """Every session with its numbers of events, newest first."""
     with _journal() as journal:
+        _refuse_unread(journal)
         found = journal.sessions(folder=str(folder.resolve()) if folder else None)
     console.write((sessions.sessions_json if as_json else sessions.sessions_text)(found) + "\n")
 
@@ -42,6 +43,7 @@ def show(
 ) -> None:
     """One session's events, oldest first."""
     with _journal() as journal:
+        _refuse_unread(journal)
         try:
             summary, events = journal.session(session)
         except JournalError as error:
@@ -119,6 +121,13 @@ def _remove_texts() -> int:
                 )
             removed += 1
     return removed
+
+
+def _refuse_unread(journal: Journal) -> None:
+    """Ends the command: a journal that cannot be opened is not an empty one. Its problem is said
+    when it is closed."""
+    if journal.unread is not None:
+        raise typer.Exit(console.EXIT_CANNOT)
 
 
 def _journal() -> AbstractContextManager[Journal]:

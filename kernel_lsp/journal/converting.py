@@ -93,7 +93,10 @@ def readable(rows: Iterable[R], convert: Callable[[R], T]) -> list[T]:
 
 
 def event(row: EventRow) -> Event:
-    """The event that a row holds; its data is {} where the row's is no object."""
+    """The event that a row holds; its data is {} where the row's is no object. Raises ValueError
+    where the row's cannot be read."""
+    if row.data is None:
+        raise ValueError("data that cannot be read")
     return Event(
         kind=EventKind(row.kind),
         proposal=row.proposal,

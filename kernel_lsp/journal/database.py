@@ -2,13 +2,14 @@
 
 Covered: two editors at once (WAL, a busy timeout, retries); kill -9 (a batch is there whole or not
 at all); a damaged file (set aside as journal.corrupt-<time>.db, never deleted, and started
-afresh); a file moved or deleted under us (opened again); a full disk or read-only folder (writes
-wait in memory, in order, and are tried again, so nothing is lost while the process lives). Each
-such event is one message in `problems`. Not covered: loss of power may lose the last batches
-(synchronous=NORMAL), never the file."""
+afresh); a file moved or deleted under us (opened again); a full disk or read-only folder (the file
+is read into memory; writes wait there, in order, and are tried again, so nothing is lost while the
+process lives). Each such event is one message in `problems`. Not covered: loss of power may lose
+the last batches (synchronous=NORMAL), never the file."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -53,6 +54,10 @@ class Unusable(Exception):
     """The file cannot be used now; later it may."""
 
 
+class _Busy(Unusable):
+    """Another program is writing: what would be read now may be half of something."""
+
+
 class Database:
     """See the top of the file. For one thread at a time."""
 
@@ -62,6 +67,8 @@ class Database:
         self.owner: str | None = None
         """A file belongs to whoever can read it."""
         self.problems: list[JournalError] = []
+        self.unread: JournalError | None = None
+        """Why reads know nothing of what the file holds; None: they do."""
         self._waiting: list[Work] = []
         self._not_before = 0.0
         self._inode: int | None = None
@@ -156,7 +163,8 @@ class Database:
                 elif code in _UNUSABLE:
                     raise Unusable(f"{self.path} cannot be used: {error.orig}") from error
                 else:
-                    raise JournalError(f"the journal failed: {error.orig}", _DEFECT) from error
+                    remedy = _FOREIGN if "no such column" in str(error.orig) else _DEFECT
+                    raise JournalError(f"the journal failed: {error.orig}", remedy) from error
         raise Unusable(f"{self.path} is kept busy by another program")
 
     def _run(self, work: Callable[[Session], T], *, writing: bool) -> T:
@@ -182,6 +190,8 @@ class Database:
             self._inode = None
             engine = create_engine("sqlite://", poolclass=StaticPool)
             _listen(engine)
+            if isinstance(error, _Busy) or not _copy(self.path, engine):
+                self.unread = self.problems[-1]
             _migrate(engine)
             return engine
 
@@ -189,6 +199,7 @@ class Database:
         """Raises Unusable when the file still cannot be opened. What waits is then written by the
         caller."""
         engine, self._engine = self._engine, self._open()
+        self.unread = None
         engine.dispose()
 
     def _open(self) -> Engine:
@@ -206,7 +217,8 @@ class Database:
             except DatabaseError as error:
                 engine.dispose()
                 if _code(error) not in _DAMAGED:
-                    raise Unusable(f"{self.path} cannot be opened: {error.orig}") from error
+                    kind = _Busy if _code(error) in _BUSY else Unusable
+                    raise kind(f"{self.path} cannot be opened: {error.orig}") from error
                 self._set_aside(error)
         raise Unusable(f"{self.path} cannot be replaced")
 
@@ -252,12 +264,14 @@ class Database:
 
 _REMEDY = "free some space, make the folder writable, or set data_dir to another folder"
 _DEFECT = "this is a defect of kernel-lsp; please report it"
+_FOREIGN = "its tables are not kernel-lsp's: move the file away, and a new one is started"
 
 
 def _listen(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def configure(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, below
+        connection.text_factory = _decode
         for pragma in (
             "journal_mode=WAL",
             "synchronous=NORMAL",
@@ -274,9 +288,29 @@ def _listen(engine: Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
+def _decode(text: bytes) -> str:
+    """What is no UTF-8 costs its own characters, and not the whole query."""
+    return text.decode(errors="replace")
+
+
 def _migrate(engine: Engine) -> None:
     with engine.execution_options(writing=True).begin() as connection:
         migrate(connection)
+
+
+def _copy(path: Path, engine: Engine) -> bool:
+    """Whether the rows of a file that can be read, if not written, are in the engine's memory."""
+    if not path.is_file() or path.stat().st_size > CHECK_BYTES:
+        return False
+    uri = f"{path.absolute().as_uri()}?immutable=1"  # needs no log beside it
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as file:
+            memory: Any = engine.raw_connection()
+            file.backup(memory.dbapi_connection)
+            memory.close()
+    except sqlite3.Error:
+        return False
+    return True
 
 
 def _check(engine: Engine, path: Path) -> None:

@@ -24,25 +24,29 @@ SCRIPTS = Path(__file__).parent / "schema"
 def migrate(connection: Connection) -> None:
     """Run inside a write transaction. Raises JournalError on a schema that only a newer kernel-lsp
     knows."""
-    if not inspect(connection).has_table(SchemaRow.__tablename__):
+    tables = set(inspect(connection).get_table_names())
+    if SchemaRow.__tablename__ not in tables:
         Base.metadata.create_all(connection)
         row_security.secure(connection)
         connection.execute(SchemaRow.__table__.insert().values(version=NEWEST))  # type: ignore[attr-defined]
         return
-    version = connection.scalar(select(SchemaRow.version)) or 0
+    version = connection.scalar(select(SchemaRow.version))
+    if not isinstance(version, int) or version < 1:
+        raise JournalError(
+            f"the journal says schema {str(version)[:40]}, which never existed",
+            "move the file away",
+        )
     if version > NEWEST:
         raise JournalError(
             f"the journal has schema {version}, written by a newer kernel-lsp; this one knows "
             f"{NEWEST}",
             "upgrade kernel-lsp, or set data_dir to another folder",
         )
-    if version < 1:
-        raise JournalError(
-            f"the journal says schema {version}, which never existed", "move the file away"
-        )
     if version < NEWEST:
         upgrade(connection, version)
         connection.execute(update(SchemaRow).values(version=NEWEST))
+    elif not tables.issuperset(Base.metadata.tables):
+        Base.metadata.create_all(connection)  # one that is lost must not hide the others
 
 
 def upgrade(connection: Connection, version: int | None) -> None:

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, Double, ForeignKey, Index
+from sqlalchemy import Double, ForeignKey, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from kernel_lsp.journal.columns import MAX_CHARS, MAX_NAME_CHARS, ReadableJson, ReadableText
 
 
 class Base(DeclarativeBase):
-    # SQLAlchemy 2.0 and 2.1 differ in what they make of float.
-    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, float: Double}  # noqa: RUF012 - SQLAlchemy's own convention
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own convention
+        dict[str, Any]: ReadableJson,
+        list[Any]: ReadableJson,
+        str: ReadableText(MAX_NAME_CHARS),
+        float: Double,  # SQLAlchemy 2.0 and 2.1 differ in what they make of float
+    }
 
 
 class SchemaRow(Base):
@@ -102,7 +108,7 @@ class SourceRow(Base):
     field: Mapped[str] = mapped_column(primary_key=True)
     """``reference``: the program before; ``program``, ``edit.definitions``, ``edit.target``: the
     rewrite."""
-    text: Mapped[str]
+    text: Mapped[str] = mapped_column(ReadableText(MAX_CHARS))
 
 
 class TrackerRow(Base):

@@ -60,6 +60,8 @@ class RemoteDatabase:
         self.path = folder / SPOOL
         self.owner = owner_of(folder)
         self.problems: list[JournalError] = []
+        self.unread: JournalError | None = None
+        """Nothing: reading raises while the server is away."""
         self._spool: Database | None = None
         self._not_before = 0.0
         self._ready = False

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Text, cast, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from kernel_lsp import __version__, wire
@@ -38,8 +38,6 @@ from kernel_lsp.membership import read_membership
 from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
 
 FILE_NAME = "journal.db"
-MAX_EVENT_CHARS = 8 * 1024**2
-"""A teammate's row of 100 MB took 480 MB of whoever read it; ours have some kilobytes."""
 ADDRESS = "KERNEL_LSP_JOURNAL"
 """Environment variable that names a team's PostgreSQL: ``postgresql+psycopg://host/name``;
 passwords belong into ~/.pgpass. No setting, because a cloned repository must not be able to choose
@@ -73,6 +71,11 @@ class Journal:
     def problems(self) -> tuple[JournalError, ...]:
         """What went wrong since it was opened, each said once."""
         return tuple(self._database.problems)
+
+    @property
+    def unread(self) -> JournalError | None:
+        """Why reads know nothing of what was stored before; None: they do."""
+        return self._database.unread
 
     @property
     def path(self) -> Path:
@@ -219,7 +222,6 @@ class Journal:
         query = select(EventRow).where(
             EventRow.kind == EventKind.DISMISSED,
             EventRow.folder == self._key(folder),
-            _has_usual_size(),
         )
         rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time))))
         return tuple(converting.readable(rows, converting.dismissal))
@@ -265,21 +267,27 @@ class Journal:
 
     def session(self, identifier: str) -> tuple[SessionSummary, tuple[Event, ...]]:
         """One session (a unique beginning of its id is enough) and its events, oldest first."""
-        found = [summary for summary in self.sessions() if summary.id.startswith(identifier)]
+        known = self.sessions()
+        found = [summary for summary in known if summary.id == identifier] or [
+            summary for summary in known if summary.id.startswith(identifier)
+        ]
         if len(found) != 1:
             count = "no session" if not found else f"{len(found)} sessions"
             raise JournalError(
                 f"{count} with id {identifier!r}", "`kernel-lsp sessions list` shows them"
             )
-        query = select(EventRow).where(EventRow.session == found[0].id, _has_usual_size())
+        return found[0], self._events_of(found[0].id)
+
+    def _events_of(self, session: str) -> tuple[Event, ...]:
+        query = select(EventRow).where(EventRow.session == session)
         rows = self._database.read(
             lambda s: list(s.scalars(query.order_by(EventRow.time, EventRow.id)))
         )
-        return found[0], tuple(converting.readable(rows, converting.event))
+        return tuple(converting.readable(rows, converting.event))
 
     def events(self, *kinds: EventKind) -> tuple[Event, ...]:
         """The events of all sessions, oldest first; all of them, or those of these kinds."""
-        query = select(EventRow).where(_has_usual_size()).order_by(EventRow.time, EventRow.id)
+        query = select(EventRow).order_by(EventRow.time, EventRow.id)
         if kinds:
             query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))
         return tuple(
@@ -292,7 +300,7 @@ class Journal:
         return {
             "schema_version": SCHEMA_VERSION,
             "sessions": [
-                {**wire.to_json(s), "events": wire.to_json(self.session(s.id)[1])} for s in sessions
+                {**wire.to_json(s), "events": wire.to_json(self._events_of(s.id))} for s in sessions
             ],
             "proposals": wire.to_json(self.proposals()),
         }
@@ -338,11 +346,6 @@ class Journal:
         self._sessions = {key: row for key, row in self._sessions.items() if row["id"] in known}
         self._database.erase_traces()
         return removed[0]
-
-
-def _has_usual_size() -> ColumnElement[bool]:
-    """Whether an event's row is small enough to be read: the database looks."""
-    return func.length(cast(EventRow.data, Text)) <= MAX_EVENT_CHARS
 
 
 def _of_team(data_dir: Path) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernel_lsp.plain import on_one_line
 from kernel_lsp.presenter.objects import to_versioned_json
 from kernel_lsp.presenter.plurals import count
 from kernel_lsp.records import Event, EventKind, SessionSummary
@@ -30,6 +31,8 @@ COUNTED = (
     EventKind.DISMISSED,
 )
 EVENT_COLUMNS = ("time (UTC)", "event", "proposal", "target", "note")
+MAX_CELL_CHARS = 120
+"""A row with longer ones would make a table that nobody can read."""
 
 
 def session_row(session: SessionSummary) -> tuple[str, ...]:
@@ -126,8 +129,14 @@ def _moment(iso: str) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    cells = [[_cell(text) for text in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = (
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
     )
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    shown = on_one_line(text)
+    return shown if len(shown) <= MAX_CELL_CHARS else f"{shown[: MAX_CELL_CHARS - 1]}…"

@@ -1,6 +1,7 @@
 """What the journal survives: damage, two editors, kill -9, no disk, a full disk, a vanished
 file."""
 
+import errno
 import inspect
 import multiprocessing
 import os
@@ -10,9 +11,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from kernel_lsp.commands.app import app
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import database
 from kernel_lsp.journal.store import Journal
@@ -265,3 +270,44 @@ def test_a_journal_made_unreadable_between_two_sessions_is_said_and_not_fatal(pa
     path.rmdir()
     journal.close()
     assert proposals(path) == ["p1"]
+
+
+def listed(path: Path) -> Result:
+    return CliRunner().invoke(
+        app, ["sessions", "list"], env={"KERNEL_LSP_DATA_DIR": str(path.parent)}
+    )
+
+
+def test_a_journal_that_cannot_be_written_is_listed_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to be empty."""
+    written(path, 3)
+    refused = OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(database.Database, "_connect", Mock(side_effect=refused))
+    found = listed(path)
+    assert found.exit_code == 0 and "test" in found.stdout and "Read-only" in found.stderr
+    with Journal.open(path) as journal:
+        assert journal.unread is None
+        journal.record([event(3)])
+        assert journal.sessions()[0].counts == {"offered": 1}
+        assert journal.sessions()[1].counts == {"offered": 3}
+
+
+def test_a_journal_that_cannot_be_read_is_not_called_empty(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.01)
+    written(path, 3)
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        found = listed(path)
+        other.rollback()
+    other.close()
+    assert found.exit_code == 2 and "database is locked" in found.stderr
+    assert "empty" not in found.stdout
+    path.unlink()
+    path.mkdir()
+    found = listed(path)
+    assert found.exit_code == 2 and "Is a directory" in found.stderr

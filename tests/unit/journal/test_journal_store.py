@@ -1,5 +1,6 @@
 """What goes into the journal comes out again, once, and nothing else goes in."""
 
+import contextlib
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -16,10 +17,11 @@ from kernel_lsp import wire
 from kernel_lsp.commands.app import app
 from kernel_lsp.commands.report import gather_facts
 from kernel_lsp.errors import JournalError
-from kernel_lsp.journal import migrations, open_journal, privacy, store
+from kernel_lsp.journal import columns, migrations, open_journal, privacy
 from kernel_lsp.journal.models import Base
 from kernel_lsp.journal.store import Forgotten, Journal, default_path
 from kernel_lsp.journal.tracker import Identity, Offer, Tracker, is_silenced
+from kernel_lsp.presenter import sessions
 from kernel_lsp.records import (
     Candidate,
     EvalStatus,
@@ -495,13 +497,113 @@ def damage(path: Path) -> None:
 def test_a_row_that_would_fill_the_memory_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MAX_EVENT_CHARS", 1000)
+    monkeypatch.setattr(columns, "MAX_CHARS", 1000)
     with Journal.open(tmp_path / "journal.db") as journal:
         journal.record([event(), event(second=1, data={"x": "a" * 1000})])
         (session,) = journal.sessions()
         assert session.counts == {"offered": 2}
         for read in (journal.session(session.id)[1], journal.events()):
             assert [one.data for one in read] == [{"before": "A"}]
+
+
+ODD_VALUES = (
+    "x'00ff80'",
+    "cast(x'ff80' as text)",
+    "9223372036854775807",
+    "9e999",
+    "'no JSON'",
+    "char(0) || 'abc'",
+    "''",
+    "NULL",
+    "'[1, 2]'",
+    f"'{'[' * 5000}'",
+    f"""'{'{"a":' * 900}1{"}" * 900}'""",
+    "printf('%.*c', 20000, 'x')",
+)
+"""As SQL. Any column of SQLite may hold any of them."""
+
+
+KEYS = {
+    "sessions": {"id"},
+    "events": {"id", "digest"},
+    "proposals": {"id"},
+    "sources": {"field"},
+    "tracker": {"target"},
+}
+"""Columns by which a copy of a row is another row."""
+
+
+def spoil(path: Path) -> None:
+    """Put copies of the first row of each table beside it, each with one odd value."""
+    with sqlite3.connect(path) as connection:
+        for table, keys in KEYS.items():
+            names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            changes = [(name, value) for name in names for value in ODD_VALUES]
+            for number, (name, value) in enumerate(changes, start=1000):
+                copied = [str(number) if n in keys else n for n in names]
+                copied[names.index(name)] = value
+                with contextlib.suppress(sqlite3.IntegrityError):  # an id that is no number
+                    connection.execute(
+                        f"INSERT OR IGNORE INTO {table} SELECT {', '.join(copied)} FROM {table} "
+                        "WHERE rowid = 1"
+                    )
+    connection.close()
+
+
+def test_no_row_of_ones_own_journal_hides_the_others(path: Path, tmp_path: Path) -> None:
+    """Bytes in a column of names ended `sessions list`, text that is no JSON `sessions show`."""
+    identity = Identity(folder=FOLDER, path="net.py", qualname="Net")
+    tracker = Tracker("s1")
+    tracker.chosen(Offer(proposal="p1", identity=identity, before="A", after="B"), 1.0)
+    tracker.observed(identity, "B", "save", 2.0)
+    with Journal.open(path) as journal:
+        journal.record([event("dismissed")])
+        save(journal, keep_source=True)
+        journal.save_tracker(tracker.export())
+        (first,) = (summary.id for summary in journal.sessions() if summary.counts)
+    spoil(path)
+    with Journal.open(path) as journal:
+        assert first in sessions.sessions_text(journal.sessions())
+        assert first in sessions.sessions_json(journal.sessions(folder=FOLDER))
+        for shown in (sessions.session_text, sessions.session_json):
+            assert "Net" in shown(*journal.session(first))
+        assert journal.dismissals(FOLDER) and journal.events(EventKind.DISMISSED)
+        candidates = [kept.proposal.candidate for kept in journal.proposals()]
+        assert proposal().candidate in candidates
+        assert Tracker.restore(journal.tracker_state(FOLDER), session="s2").phase("p1")
+        assert first in wire.dumps(journal.export())
+        gather_facts(journal, tmp_path, [], [])
+        assert journal.forget(everything=True).sessions > 50
+        assert not journal.problems
+
+
+def test_a_lost_table_is_made_again_and_foreign_ones_are_said(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event()])
+        save(journal)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE events")
+    connection.close()
+    with Journal.open(path) as journal:
+        journal.record([event()])
+        assert journal.proposals() and journal.events()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE sessions RENAME COLUMN client TO editor")
+    connection.close()
+    with Journal.open(path) as journal:
+        with pytest.raises(JournalError, match="no such column") as raised:
+            journal.sessions()
+        assert raised.value.remedy is not None and "move the file away" in raised.value.remedy
+
+
+@pytest.mark.parametrize("version", ["'two'", "x'00'", "-1", "1e300"])
+def test_a_schema_that_is_no_number_is_refused(path: Path, version: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE schema_version (version)")
+        connection.execute(f"INSERT INTO schema_version VALUES ({version})")
+    connection.close()
+    with pytest.raises(JournalError, match="never existed"):
+        Journal.open(path)
 
 
 def test_rows_that_this_version_cannot_read_are_kept_and_passed_over(
