@@ -27,8 +27,10 @@ class ReadableText(TypeDecorator[str]):
         self.max_chars = max_chars
 
     def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Selects the beginning alone, so that the rest never is in this process."""
-        return func.substr(column, 1, self.max_chars, type_=self)
+        """Selects the beginning alone, so that the rest never is in this process. What is short is
+        taken as it is: SQLite's substr ends at a zero byte."""
+        beginning = func.substr(column, 1, self.max_chars, type_=self)
+        return case((func.length(column) <= self.max_chars, column), else_=beginning)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
         """The text; bytes and numbers are shown as such."""

@@ -54,7 +54,7 @@ class Unusable(Exception):
     """The file cannot be used now; later it may."""
 
 
-class _Busy(Unusable):
+class _BeingWritten(Unusable):
     """Another program is writing: what would be read now may be half of something."""
 
 
@@ -190,7 +190,7 @@ class Database:
             self._inode = None
             engine = create_engine("sqlite://", poolclass=StaticPool)
             _listen(engine)
-            if isinstance(error, _Busy) or not _copy(self.path, engine):
+            if isinstance(error, _BeingWritten) or not _copy(self.path, engine):
                 self.unread = self.problems[-1]
             _migrate(engine)
             return engine
@@ -217,7 +217,7 @@ class Database:
             except DatabaseError as error:
                 engine.dispose()
                 if _code(error) not in _DAMAGED:
-                    kind = _Busy if _code(error) in _BUSY else Unusable
+                    kind = _BeingWritten if _code(error) in _BUSY else Unusable
                     raise kind(f"{self.path} cannot be opened: {error.orig}") from error
                 self._set_aside(error)
         raise Unusable(f"{self.path} cannot be replaced")
