@@ -35,7 +35,7 @@ from kernel_lsp.programs.runs import PROFILED_LATEST, PROFILED_SHARE, ProgramPla
 from kernel_lsp.programs.shares import ShareName, Shares
 from kernel_lsp.programs.stepping import Clock, ProgramWay, StepRun
 from kernel_lsp.programs.targets import ProgramTarget
-from kernel_lsp.programs.timetable import TARGETS, Timetable, words_of_seconds
+from kernel_lsp.programs.timetable import SURE_EARLY, TARGETS, Timetable, words_of_seconds
 from kernel_lsp.records import Progress, Report
 from kernel_lsp.snapshots.store import ProgramRecording
 
@@ -199,19 +199,19 @@ class ProgramBench:
             ways.append(self.runs.add(variant))
         if not self.plan.may_compile:
             self.notes.append(NOT_COMPILED)
-        if not self._leaves_time_for_targets(self.timetable.estimate_s(AS_IS)):
+        if self.timetable.estimate_s(AS_IS) > (1 - TARGETS) * self.timetable.left_s:
             self._note_time([AS_IS])  # targets need no times of the step
             return
         self._measure(ways, ROUNDS.first)
         if variant is None or not is_noticed:
             return
-        if self._leaves_time_for_targets(self._compiled_s(variant)):
+        if self._is_early_enough(self._compiled_s(variant)):
             self._time_compiled(variant)
             self._make_sure(ROUNDS.sure[:1], least=measuring.EARLY)
             return
         needed_s = BenchSchedule(self).seconds(ways, ROUNDS.sure_early[0])
         needed_s += self.timetable.total_s([AS_IS] * CHECKS)
-        if self._leaves_time_for_targets(needed_s):
+        if self._is_early_enough(needed_s):
             self._make_sure(ROUNDS.sure_early, least=measuring.EARLY)
 
     def _compiled_s(self, begun: ProgramVariant) -> float:
@@ -220,9 +220,9 @@ class ProgramBench:
         needed_s = schedule.seconds(compiled, ROUNDS.first)
         return needed_s + schedule.seconds(compiled[-2:], ROUNDS.sure[0])
 
-    def _leaves_time_for_targets(self, seconds: float) -> bool:
-        """Whether targets have their share of the time after so many seconds."""
-        return seconds <= (1 - TARGETS) * self.timetable.left_s
+    def _is_early_enough(self, seconds: float) -> bool:
+        """Whether so many seconds may go by before targets are looked at."""
+        return seconds <= SURE_EARLY * self.timetable.left_s
 
     def _compiled_first(self, begun: ProgramVariant | None) -> list[ProgramWay]:
         """torch.compile, and with it the edit ``begun``."""

@@ -19,8 +19,12 @@ WARM = 0.6
 and 30.4 s (12 layers on an H200)."""
 SLOWLY = 8.0
 """Times as long as torch.compile takes its slowest mode: 251 s and 30 s (the same)."""
-TARGETS = 1 / 3
-"""Share of the time that targets have at least."""
+TARGETS = 1 / 2
+"""Share of the time that targets have at least. Of a third four in ten were cut off on an H200 (60 s
+of 4 minutes, 100 s of 8)."""
+SURE_EARLY = 1 / 5
+"""Share of the time that may go into making a gain sure before targets are looked at: on an H200
+117 s of 8 minutes did, and targets began at 207 s."""
 
 
 class Timetable:

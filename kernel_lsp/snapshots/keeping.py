@@ -252,7 +252,7 @@ def _reduced(thing: Any, table: Any) -> Any:
         return unusual.absent(thing)
     if isinstance(reduced, str) and not _is_named(thing, reduced):
         return unusual.absent(thing)
-    return reduced
+    return unusual.with_state(reduced, thing)
 
 
 def _reduced_by(reduce: Callable[[Any], Any], thing: Any) -> Any:

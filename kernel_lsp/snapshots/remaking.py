@@ -126,6 +126,10 @@ def _parametrized(module: Any, state: tuple[dict[str, Any], tuple[str, ...]]) ->
         parametrize._inject_property(module, name)
 
 
+def _state(thing: Any, state: dict[str, Any]) -> None:
+    vars(thing).update(state)
+
+
 MAKERS: dict[str, Callable[..., Any]] = {
     "absent": Absent,
     "empty": _empty,
@@ -134,6 +138,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "parametrized": _parametrized,
     "quantized": _quantized,
     "sparse": _sparse,
+    "state": _state,
     "subclass": _subclass,
     "wrapped": _wrapped,
 }

@@ -105,6 +105,23 @@ def reduced_parametrized(module: Any, torch: Any) -> tuple[Any, ...]:
     return Made("module"), (plain,), state, None, None, Made("parametrized")
 
 
+def with_state(reduced: Any, thing: Any) -> Any:
+    """What pickle has made of a thing; one that hands on what it lacks (``__getattr__``) gets its
+    state without being asked for ``__setstate__``: before it has any, it may ask itself for what it
+    hands on to, without end."""
+    kind = type(thing)
+    if (
+        not isinstance(reduced, tuple)
+        or not hasattr(kind, "__getattr__")
+        or hasattr(kind, "__setstate__")
+        or len(reduced) < 3
+        or not isinstance(reduced[2], dict)
+    ):
+        return reduced
+    constructor, arguments, state, *items = reduced
+    return constructor, arguments, state, *(*items, None, None)[:2], Made("state")
+
+
 def absent(thing: Any) -> tuple[Any, ...]:
     """A stand-in for what cannot be kept."""
     return Made("absent"), (kind_of(thing),)

@@ -212,11 +212,11 @@ def _recording(
     thing: Any,
     path: str,
     note: Callable[[str, Any, Any, type], None],
-    wrote: Callable[[str], None],
+    wrote: Callable[[str, Any], None],
     structure: Structure | None = None,
 ) -> type:
     """A class for ``thing`` that looks like its own and reports each attribute read, note(path,
-    value, owner, kind), and each one set, wrote(path); a module's layers and tensors to
+    value, owner, kind), and each one set, wrote(path, value); a module's layers and tensors to
     ``structure``. What is made of it within the call is of the class as it was: nothing of the
     program's holds it."""
     kind: Any = type(thing)
@@ -244,7 +244,7 @@ def _recording(
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
         if attributes.are_written(self, name):
-            wrote(prefix + name)
+            wrote(prefix + name, value)
         write(self, name, value)
 
     members["__init__"], members["__setattr__"] = __init__, __setattr__
@@ -311,6 +311,8 @@ class _ReadRecorder:
         self._recordings: set[type] = set()
         self._written: set[str] = set()
         """Paths that the call has set: what is read there from then on is the call's own."""
+        self._tensors: dict[int, tuple[torch.Tensor, set[str]]] = {}
+        """Those that were read, by identity, with the paths that gave them."""
 
     def recording(self, thing: Any, path: str, structure: Structure | None = None) -> type:
         """A class for the object at this path, which reports to this recorder."""
@@ -318,7 +320,10 @@ class _ReadRecorder:
         self._recordings.add(made)
         return made
 
-    def _wrote(self, path: str) -> None:
+    def _wrote(self, path: str, value: Any) -> None:
+        tensor, paths = self._tensors.get(id(value), (None, set[str]()))
+        if tensor is not None and paths == {path}:
+            return  # `self.table = self.tables(x)` puts back what it has read there
         self._written.add(path)
         self.wrote(path)
 
@@ -327,6 +332,8 @@ class _ReadRecorder:
         self.read.add(path)
         if path in self._written:
             return
+        if isinstance(value, torch.Tensor):
+            self._tensors.setdefault(id(value), (value, set()))[1].add(path)
         name = path.split(".")[-1]
         own = called_code(name, value, owner, kind)
         if own is not None:

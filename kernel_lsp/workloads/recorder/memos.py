@@ -6,20 +6,31 @@ then on."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 CONTAINERS = (dict, list, set)
 
 
-def state_of(module: Any) -> list[Any]:
-    """Equal before and after a call that changed no attribute of the module and of its parts: which
-    objects they are, and how many things those hold that are containers. What lies deeper is not
-    seen, nor what is written into a tensor."""
-    found: list[Any] = []
+@dataclass(frozen=True)
+class ModuleState:
+    """Of a module and its parts at one time; equal where no attribute has changed."""
+
+    found: list[Any]
+    held: list[Any] = field(compare=False)
+    """What the attributes held: another object cannot take the place of one that is held."""
+
+
+def state_of(module: Any) -> ModuleState:
+    """Which objects the attributes of the module and of its parts are, and how many things those
+    hold that are containers. What lies deeper is not seen, nor what is written into a tensor."""
+    found, held = list[Any](), list[Any]()
     for part in module.modules():
         for name, value in vars(part).items():
             size = len(value) if isinstance(value, CONTAINERS) else 0
             found.append((name, id(value), size))
+            held.append(value)
             if name in ("_parameters", "_buffers", "_modules"):
                 found += map(id, value.values())
-    return found
+                held += value.values()
+    return ModuleState(found, held)

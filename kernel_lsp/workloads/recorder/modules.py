@@ -314,7 +314,7 @@ class _ObservedCall(Look):
         )
         self.key = (self.training, self.autocast, torch.is_grad_enabled(), init, arguments)
         self.gradients = bool(torch.is_grad_enabled())
-        self.state: list[Any] | None = None
+        self.state: memos.ModuleState | None = None
         """Of the module before this call, where it was kept."""
 
     def _autocast(self, torch: Any) -> str | None:
@@ -342,6 +342,7 @@ class _ObservedCall(Look):
         """A call that has filled caches is kept again when they are full."""
         if self.state is not None and self.state != memos.state_of(self.module):
             way.cold.append(weakref.ref(self.module))
+        self.state = None
 
     def look_again(self, way: CallWay) -> None:
         """Another instance, whose first call this may be, has to fill its own."""

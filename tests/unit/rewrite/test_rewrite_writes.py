@@ -182,6 +182,49 @@ def test_what_a_rewritten_forward_could_not_leave_behind_is_refused(
         capture(*net(tmp_path, body), "cpu")
 
 
+REMEMBERED = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.size, self.table, self.last = nn.Linear(16, 16), None, None, None
+        self.forward(torch.ones(2, 8, 16))
+
+    def tables(self, x):
+        if x.shape[1] != self.size:
+            self.size, self.table = x.shape[1], torch.ones(x.shape[1], 16)
+            self.last = self.table
+        return self.table
+
+    def forward(self, x):
+        {set}
+        return self.a(x) * self.table
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "count", "words"),
+    [
+        ("self.table = self.tables(x)", 8, None),
+        ("self.table = self.tables(x)", 9, "sets self.size"),
+        ("self.table = self.tables(x); self.last = self.table", 8, "sets self.last"),
+        ("self.table = self.tables(x); self.table = self.last", 8, "sets self.table"),
+        ("self.table = self.tables(x) * 1", 8, "sets self.table"),
+    ],
+)
+def test_an_attribute_may_be_set_to_the_tensor_that_was_read_there(
+    tmp_path: Path, line: str, count: int, words: str | None
+) -> None:
+    """Its other name may be another's at the next call."""
+    program, workload = recorded(
+        tmp_path, REMEMBERED.format(set=line), "Net", (), torch.randn(2, count, 16)
+    )
+    if words is None:
+        assert capture(program, workload, "cpu").named("mul") is not None
+        return
+    with pytest.raises(CaptureError, match=words):
+        capture(program, workload, "cpu")
+
+
 def test_a_slice_does_not_write_into_a_buffer_that_nobody_would_compare() -> None:
     init = 'self.register_buffer("past", torch.zeros(6, 8), persistent=False)'
     with pytest.raises(CaptureError, match=r"self\.past, a buffer that is not saved"):

@@ -33,7 +33,7 @@ from kernel_lsp.snapshots import (
     store,
 )
 from kernel_lsp.snapshots.opening import OpenedCall, open_call
-from kernel_lsp.workloads.recorder import calls, modules, sites
+from kernel_lsp.workloads.recorder import calls, memos, modules, sites
 from kernel_lsp.workloads.recorder.recording import ProcessRecording
 
 pytestmark = [
@@ -339,6 +339,27 @@ def test_a_hook_reads_what_its_module_has_assigned(opened: Any) -> None:
         SEEN.reset(token)
 
 
+class HandsOn:
+    """Has what its parameter has, and names it by its module."""
+
+    def __init__(self, owner: nn.Module, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(self.owner, self.name), name)
+
+
+def test_an_object_that_hands_on_what_it_lacks_is_not_asked_before_it_has_its_parts(
+    opened: Any,
+) -> None:
+    outer = Outer(lambda self, x: x * self.other.ndim)
+    outer.weight = nn.Parameter(torch.ones(2, 3))
+    outer.other = HandsOn(outer, "weight")
+    call = opened(outer, torch.ones(2))
+    assert torch.equal(called(call), 2 * torch.ones(2))
+    assert call.target.other.owner is call.target
+
+
 def test_weak_references_and_cycles(opened: Any) -> None:
     outer = Outer(lambda self, x: self.inner.outer() is self)
     outer.inner = SimpleNamespace(outer=weakref.ref(outer))
@@ -406,6 +427,9 @@ class Memo(nn.Module):
             self.places = torch.ones(2)
         elif self.way == "dict":
             self.tables[len(x)] = torch.ones(2)
+        elif self.way == "exchange":  # the new one may lie where the old one was
+            count, self.table = (self.table or [0])[0] + 1, None
+            self.table = [count]
         return x
 
 
@@ -440,3 +464,12 @@ def test_a_module_whose_first_call_fills_a_cache_is_kept_again_when_it_is_full(
     (found,) = site.ways.values()
     assert kept == ([(0, False)] if way == "none" else [(0, False), (0, True)])
     assert found.about["snapshot"] == str(len(kept)) and recording.notes == []
+
+
+def test_an_object_in_the_place_of_another_is_seen_where_it_lies_at_the_same_address() -> None:
+    memo = Memo("exchange")
+    for _ in range(3):
+        before = memos.state_of(memo)
+        assert before == memos.state_of(memo)
+        memo(torch.ones(2))
+        assert before != memos.state_of(memo)
