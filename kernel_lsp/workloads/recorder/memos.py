@@ -13,7 +13,7 @@ CONTAINERS = (dict, list, set)
 
 
 @dataclass(frozen=True)
-class ModuleState:
+class ModuleAttributes:
     """Of a module and its parts at one time; equal where no attribute has changed."""
 
     found: list[Any]
@@ -21,7 +21,7 @@ class ModuleState:
     """What the attributes held: another object cannot take the place of one that is held."""
 
 
-def state_of(module: Any) -> ModuleState:
+def state_of(module: Any) -> ModuleAttributes:
     """Which objects the attributes of the module and of its parts are, and how many things those
     hold that are containers. What lies deeper is not seen, nor what is written into a tensor."""
     found, held = list[Any](), list[Any]()
@@ -33,4 +33,4 @@ def state_of(module: Any) -> ModuleState:
             if name in ("_parameters", "_buffers", "_modules"):
                 found += map(id, value.values())
                 held += value.values()
-    return ModuleState(found, held)
+    return ModuleAttributes(found, held)

@@ -314,7 +314,7 @@ class _ObservedCall(Look):
         )
         self.key = (self.training, self.autocast, torch.is_grad_enabled(), init, arguments)
         self.gradients = bool(torch.is_grad_enabled())
-        self.state: memos.ModuleState | None = None
+        self.state: memos.ModuleAttributes | None = None
         """Of the module before this call, where it was kept."""
 
     def _autocast(self, torch: Any) -> str | None:
