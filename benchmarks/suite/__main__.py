@@ -2,13 +2,13 @@
 
 `python -m benchmarks.suite` rewrites benchmarks/tasks; files that no table names any more are
 removed. `python -m benchmarks.suite FOLDER` writes the tasks of training in half precision
-(training.py) into a folder that is new or empty; ``--seed`` draws others; ``--streaming`` writes
-those of streaming.py, ``--moves`` those of moves.py, ``--odd`` those of odd.py, ``--pieces`` those of
-pieces.py."""
+(training.py) into a folder that is new or empty; ``--seed`` draws others; the name of another table
+(``--streaming``, ``--moves``, ``--odd``, ``--pieces``) writes the tasks of that one."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.suite import chains, models, moves, odd, operators, pieces, streaming, training
@@ -20,6 +20,16 @@ GROUPS: dict[str, list[SuiteTask]] = {
     "chains": chains.TASKS,
     "models": models.TASKS,
 }
+TABLES: dict[str, tuple[Callable[[], dict[str, list[SuiteTask]]], str]] = {
+    "streaming": (
+        lambda: {"streaming": streaming.tasks(), "trained": streaming.trained()},
+        "streaming work, forward alone",
+    ),
+    "moves": (lambda: {"moves": moves.tasks()}, "slices, rolls, pads and repeats"),
+    "odd": (lambda: {"odd": odd.tasks()}, "sizes that no power of two divides"),
+    "pieces": (lambda: {"pieces": pieces.tasks()}, "heads, images, maxima, stored weights"),
+}
+"""Tables whose tasks are not committed: their tasks by group, and what they are of."""
 
 
 def files() -> dict[Path, str]:
@@ -33,14 +43,16 @@ def files() -> dict[Path, str]:
 
 def training_files(seed: int = 0) -> dict[str, str]:
     """Relative path and text of every task of training in half precision."""
-    groups = {"operators": training.operators(seed), "chains": training.chains(seed)}
-    return {
-        f"{group}/{task.name}.py": source(task) for group, tasks in groups.items() for task in tasks
-    }
+    return _texts({"operators": training.operators(seed), "chains": training.chains(seed)})
 
 
-def streaming_files() -> dict[str, str]:
-    groups = {"streaming": streaming.tasks(), "trained": streaming.trained()}
+def table_files(table: str) -> dict[str, str]:
+    """Relative path and text of every task of one of TABLES."""
+    make, _ = TABLES[table]
+    return _texts(make())
+
+
+def _texts(groups: dict[str, list[SuiteTask]]) -> dict[str, str]:
     return {
         f"{group}/{task.name}.py": source(task) for group, tasks in groups.items() for task in tasks
     }
@@ -59,23 +71,18 @@ def write(folder: Path, made: dict[str, str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, help="where the training tasks go")
-    parser.add_argument("--seed", type=int, default=0, help="draws the training tasks")
-    parser.add_argument("--streaming", action="store_true", help="streaming work, forward alone")
-    parser.add_argument("--moves", action="store_true", help="slices, rolls, pads and repeats")
-    parser.add_argument("--odd", action="store_true", help="sizes that no power of two divides")
     parser.add_argument(
-        "--pieces", action="store_true", help="heads, images, maxima, stored weights"
+        "folder", nargs="?", type=Path, help="where tasks that are not committed go"
     )
+    parser.add_argument("--seed", type=int, default=0, help="draws the training tasks")
+    one = parser.add_mutually_exclusive_group()
+    for table, (_, content) in TABLES.items():
+        one.add_argument(
+            f"--{table}", dest="table", action="store_const", const=table, help=content
+        )
     options = parser.parse_args()
     if options.folder is not None:
-        made = streaming_files() if options.streaming else training_files(options.seed)
-        if options.moves:
-            made = {f"moves/{task.name}.py": source(task) for task in moves.tasks()}
-        if options.odd:
-            made = {f"odd/{task.name}.py": source(task) for task in odd.tasks()}
-        if options.pieces:
-            made = {f"pieces/{task.name}.py": source(task) for task in pieces.tasks()}
+        made = table_files(options.table) if options.table else training_files(options.seed)
         return write(options.folder, made)
     wanted = files()
     for stale in set(TASKS.rglob("*.py")) - set(wanted):

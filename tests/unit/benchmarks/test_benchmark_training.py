@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.suite import training
-from benchmarks.suite.__main__ import streaming_files, training_files, write
+from benchmarks.suite.__main__ import table_files, training_files, write
 from benchmarks.suite.task import SuiteTask, source
 from kernel_lsp import analysis, workloads
 from kernel_lsp.records import Snapshot, WorkloadOrigin
@@ -87,7 +87,7 @@ def test_each_form_runs_and_hands_gradients_back() -> None:
 def test_streaming_tasks_have_the_size_that_they_name_and_run() -> None:
     import torch
 
-    for name, text in streaming_files().items():
+    for name, text in table_files("streaming").items():
         space: dict[str, object] = {}
         with torch.device("meta"):
             exec(compile(text, name, "exec"), space)
