@@ -3,7 +3,7 @@
 Order, later wins: defaults < pyproject.toml ``[tool.kernel-lsp]`` < environment ``KERNEL_LSP_*`` <
 editor settings < command-line flags. A value that cannot be used never stops anything: it becomes a
 ConfigError in the returned problems, and the next lower source counts instead.
-Not covered: which interpreter a project has (interpreter.py) and who allowed what (consent.py).
+Not covered: which interpreter a project has (interpreter/) and who allowed what (consent/).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 machine.
 
 Standard library only and without looking up any name, because the server asks this before anybody
-has allowed anything. Not covered: who allowed an origin (consent.py)."""
+has allowed anything. Not covered: who allowed an origin (consent/)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,6 @@ BASE = {
     "tallies",
     "rulesets",
     "notebooks",
-    "cells",
     "secret_names",
 }
 
@@ -54,7 +53,6 @@ ALLOWED: dict[str, set[str]] = {
     "rulesets": {"records", "config", "patterns"},
     # Cells as one program, for `check` and for editors.
     "notebooks": {"records", "files", "foreign", "parsing"},
-    "cells": {"records", "notebooks"},
     "bootstrap": set(),
     "files": {"foreign"},
     "fences": set(),
@@ -74,11 +72,8 @@ ALLOWED: dict[str, set[str]] = {
     "process": {"wire", "errors", "confinement"},
     "documents": BASE,
     # What must hold where allowed code runs.
-    "consent": BASE | {"consented", "confinement.layers"},
-    # What an answer is about: the place, its repository.
-    "consented": BASE,
-    "probed": {"files"},
-    "interpreter": BASE | {"probed", "confinement"},
+    "consent": BASE | {"confinement.layers"},
+    "interpreter": BASE | {"confinement"},
     "analysis": BASE,
     "workloads": BASE,
     # Calls of recorded programs: written by the recorder, opened by engine, judge, worker and
@@ -155,7 +150,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
     | {"entries", "signatures", "offers"}
     | {"checker", "workloads"}  # files that are not open; what names a file that is renamed
-    | {"confinement", "consented"},  # the question says what will hold
+    | {"confinement"},  # the question says what will hold
     "cli": {"*"},
     "commands": {"*"},
     "__main__": {"cli"},
@@ -185,10 +180,8 @@ ONLY_STDLIB = {
     "parsing",
     "notebooks",
     "consent",
-    "consented",
     "interpreter",
     "membership",
-    "probed",
     "process",
     "confinement",
     "origins",

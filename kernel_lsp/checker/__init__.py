@@ -16,10 +16,11 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from kernel_lsp import cells, files, notebooks
+from kernel_lsp import files, notebooks
 from kernel_lsp.analysis import DEFECT, analyze
 from kernel_lsp.checker.discovery import FoundFile, find_files
 from kernel_lsp.checker.known import KnownFindings
+from kernel_lsp.notebooks import placing
 from kernel_lsp.records import Analysis, ParseProblem, Snapshot
 
 __all__ = [
@@ -132,7 +133,7 @@ def _check_notebook(path: Path, text: str) -> Analysis:
         )
     analysis = analyze(Snapshot(uri=str(path), text=program.text))
     placed = replace(
-        analysis, findings=tuple(cells.place_finding(one, program) for one in analysis.findings)
+        analysis, findings=tuple(placing.place_finding(one, program) for one in analysis.findings)
     )
     for cell, why in program.broken[:1]:
         said = f"cell {cell.number} is left out: {why}"

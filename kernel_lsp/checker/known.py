@@ -102,8 +102,8 @@ def _stamp(path: Path) -> list[int] | None:
 def _rules() -> str:
     """Another text for every change of the rules, also while they are written."""
     package = Path(analysis.__file__).parents[1]
-    sources = sorted([*(package / "analysis").rglob("*.py"), *(package / "checker").glob("*.py")])
-    sources.append(package / "notebooks.py")
+    rooms = (package / name for name in ("analysis", "checker", "notebooks"))
+    sources = sorted(path for room in rooms for path in room.rglob("*.py"))
     seen = [(path.name, (found := path.stat()).st_size, found.st_mtime_ns) for path in sources]
     return hashlib.sha256(repr((__version__, sys.version, seen)).encode()).hexdigest()
 

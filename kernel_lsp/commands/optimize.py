@@ -13,7 +13,7 @@ from rich.syntax import Syntax
 from rich.table import Column, Table
 from rich.text import Text
 
-from kernel_lsp import analysis, cells, notebooks, workloads
+from kernel_lsp import analysis, notebooks, workloads
 from kernel_lsp.commands import console, guard, journaling, programs, searching
 from kernel_lsp.commands.loudness import with_loudness
 from kernel_lsp.config import Settings
@@ -27,6 +27,7 @@ from kernel_lsp.files import (
     write_source,
 )
 from kernel_lsp.journal import outcomes
+from kernel_lsp.notebooks import placing
 from kernel_lsp.patching import store as patching
 from kernel_lsp.pipeline import Pipeline, callers
 from kernel_lsp.presenter import breaks, cards, charts, near_misses, pictures
@@ -475,7 +476,7 @@ def _placed(request: Request) -> Callable[[str], str]:
     program = request.notebook
     if program is None:
         return lambda line: line
-    return lambda line: cells.in_cells(program, line, name=request.path.name)
+    return lambda line: placing.in_cells(program, line, name=request.path.name)
 
 
 def _diff(request: Request, best: Proposal) -> str:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import typer
 
-from kernel_lsp import config, consent, consented, origins
+from kernel_lsp import config, consent, origins
 from kernel_lsp.commands import console
 from kernel_lsp.confinement import held
 from kernel_lsp.confinement.layers import GUARANTEES
+from kernel_lsp.consent import subjects
 from kernel_lsp.errors import KernelLspError
 
 
@@ -89,7 +90,7 @@ def _store_answer(
     weaker = frozenset(GUARANTEES) - here.promise
     accepted = weaker if accept_weaker else frozenset[str]()
     consent.trust(folder, settings.data_dir, answer, promise=here.promise, accepted=accepted)
-    words = [f"What holds here: {here.words}", f"It covers {consented.words(folder)}"]
+    words = [f"What holds here: {here.words}", f"It covers {subjects.words(folder)}"]
     if weaker:
         opened = "; ".join((*here.open, *([here.problem] if here.problem else [])))
         kept = "accepted" if accept_weaker else "nothing is run until --accept-weaker accepts it"

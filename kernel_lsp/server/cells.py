@@ -14,7 +14,8 @@ from urllib.parse import unquote
 from lsprotocol import types
 from pygls.workspace import TextDocument
 
-from kernel_lsp import cells, documents, notebooks
+from kernel_lsp import documents, notebooks
+from kernel_lsp.notebooks import placing
 from kernel_lsp.positions import LineIndex
 from kernel_lsp.presenter import lsp
 from kernel_lsp.presenter.items import Hint, TextEdit
@@ -148,7 +149,7 @@ class Notebooks:
 
     def words(self, uri: str, text: str) -> str:
         """Words about lines of the program as words about lines of its cells."""
-        return cells.in_cells(self._programs[uri], text)
+        return placing.in_cells(self._programs[uri], text)
 
     def _in_cell(
         self, hint: Hint, part: notebooks.CellPart, program: notebooks.NotebookProgram
@@ -158,8 +159,8 @@ class Notebooks:
         here = replace(
             hint,
             span=Span(start=hint.span.start - begin, end=end - begin),
-            message=cells.in_cells(program, hint.message),
-            data=cells.place_data(hint.data, hint.span, program),
+            message=placing.in_cells(program, hint.message),
+            data=placing.place_data(hint.data, hint.span, program),
         )
         return self._ls.diagnostic(here, self._positions(part.cell.source))
 

@@ -2,7 +2,7 @@
 machine.
 
 Each question is asked once per session and folder (and origin); no answer is no. Not covered: what
-an answer permits (jobs.py), and where answers are kept (consent.py)."""
+an answer permits (jobs.py), and where answers are kept (consent/)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from kernel_lsp import consented, signatures
+from kernel_lsp import signatures
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement.held import Held, try_layers
 from kernel_lsp.confinement.layers import GUARANTEES
-from kernel_lsp.consent import ConsentAnswer
+from kernel_lsp.consent import ConsentAnswer, subjects
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.server.app import KernelServer
 
@@ -40,7 +40,7 @@ def question(folder: str, held: Held) -> str:
     """What is asked for, which layers will hold here, what they leave open, and what an answer
     covers."""
     opened = "; ".join((*held.open, *([held.problem] if held.problem else []), DRIVER))
-    covered = f"An answer covers {consented.words(folder)}."
+    covered = f"An answer covers {subjects.words(folder)}."
     return (
         f"kernel-lsp wants to run code from {folder} to measure how fast it is. It runs "
         f"confined, and "

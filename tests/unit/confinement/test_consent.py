@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp import consented
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import layers
 from kernel_lsp.confinement.layers import GUARANTEES
@@ -17,6 +16,7 @@ from kernel_lsp.consent import (
     ConsentAnswer,
     Consents,
     remote_origin,
+    subjects,
     trust,
     trust_remote,
 )
@@ -197,10 +197,10 @@ def test_another_folder_at_the_same_place_is_asked_about(tmp_path: Path) -> None
 def test_an_inode_that_has_come_again_is_another_folder(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    before = consented.about(folder)
+    before = subjects.about(folder)
     folder.rmdir()
     folder.mkdir()
-    assert not consented.same(before, consented.about(folder))
+    assert not subjects.same(before, subjects.about(folder))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_folder_of_downloads_covers_what_lay_there(tmp_path: Path) -> None:
     folder, consents = tmp_path / "Downloads", Consents(tmp_path / "data")
     (folder / "first").mkdir(parents=True)
     (folder / "model.py").write_text("one")
-    assert "not what comes to lie there later" in consented.words(folder)
+    assert "not what comes to lie there later" in subjects.words(folder)
     consents.record(folder, ConsentAnswer.ALLOW)
     (folder / "model.py").unlink()
     (folder / "model.py").write_text("saved again")
@@ -262,12 +262,12 @@ def test_a_folder_of_downloads_covers_what_lay_there(tmp_path: Path) -> None:
 def test_a_folder_of_too_many_files_covers_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consented, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(subjects, "MAX_ENTRIES", 2)
     for name in "abc":
         (tmp_path / f"{name}.py").touch()
-    subject = consented.about(tmp_path)
-    assert not consented.covers(subject, tmp_path, tmp_path / "later.py")
-    assert "nothing" in consented.words(tmp_path)
+    subject = subjects.about(tmp_path)
+    assert not subjects.covers(subject, tmp_path, tmp_path / "later.py")
+    assert "nothing" in subjects.words(tmp_path)
 
 
 def test_a_project_covers_what_is_added_to_it(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_project_covers_what_is_added_to_it(tmp_path: Path) -> None:
     consents.record(folder, ConsentAnswer.ALLOW)
     (folder / "new").mkdir()
     assert consents.answer(folder, path="new/model.py") is ConsentAnswer.ALLOW
-    assert "you are asked again" in consented.words(folder)
+    assert "you are asked again" in subjects.words(folder)
 
 
 @pytest.mark.parametrize("what", ["pipe", "device", "loop", "binary", "large"])
@@ -293,7 +293,7 @@ def test_what_a_repository_brings_stops_nobody(what: str, tmp_path: Path) -> Non
             file.symlink_to(file)
         else:
             file.write_bytes(b"\xff\x00" * 2**20 if what == "large" else b"\xff\x00")
-    assert consented.about(folder)["began"] is None
+    assert subjects.about(folder)["began"] is None
 
 
 def test_git_files_of_worktrees_are_followed_as_text(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_git_files_of_worktrees_are_followed_as_text(tmp_path: Path) -> None:
     (place / "commondir").write_text("../..\n")
     tree.mkdir()
     (tree / ".git").write_text(f"gitdir: {place}\n")
-    assert consented.about(tree)["remotes"] == ["https://example.com/one"]
+    assert subjects.about(tree)["remotes"] == ["https://example.com/one"]
 
 
 def test_what_must_hold_is_everything_but_what_was_accepted_and_the_promised_layers(

@@ -15,9 +15,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import consented, origins
+from kernel_lsp import origins
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement.layers import GUARANTEES
+from kernel_lsp.consent import subjects
 from kernel_lsp.errors import ConfigError
 
 MAX_ATTEMPTS = 5
@@ -52,7 +53,7 @@ class Consents:
         """What holds for this folder: the setting first, then the stored answer; None means nobody
         said.
 
-        An answer that allows something is about what lay there then (consented.py): of something
+        An answer that allows something is about what lay there then (subjects.py): of something
         else, or of a ``path`` that came later into a folder that is no project, nobody has said
         anything."""
         if setting in ("always", "never"):
@@ -69,15 +70,15 @@ class Consents:
     @staticmethod
     def _is_about(entry: dict[str, Any], folder: Path | str, path: Path | str | None) -> bool:
         then = entry.get(ABOUT)
-        if not consented.same(then, consented.about(folder)):
+        if not subjects.same(then, subjects.about(folder)):
             return False
-        return consented.covers(_table(then), folder, path)
+        return subjects.covers(_table(then), folder, path)
 
     def required(self, folder: Path | str | None) -> frozenset[str]:
         """What must hold wherever its code runs (confinement/layers.py): what is always closed,
         without what its user has accepted to be open, and the layers that the answer rests on."""
         entry = self._entry(folder) if folder is not None else {}
-        about = folder is not None and consented.same(entry.get(ABOUT), consented.about(folder))
+        about = folder is not None and subjects.same(entry.get(ABOUT), subjects.about(folder))
         accepted = _names(entry.get(ACCEPTED)) if about else frozenset()
         return (frozenset(GUARANTEES) - accepted) | (
             _names(entry.get(PROMISE)) if about else frozenset()
@@ -112,7 +113,7 @@ class Consents:
             "answer": answer.value,
             "time": int(time.time()),
             "attempts": 0,
-            ABOUT: consented.about(folder),
+            ABOUT: subjects.about(folder),
             PROMISE: sorted(promise),
             ACCEPTED: sorted(accepted),
         }

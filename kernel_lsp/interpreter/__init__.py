@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp import probed, scratch, wire
+from kernel_lsp import scratch, wire
 from kernel_lsp.confinement import Confinement, clean_environment, entry
 from kernel_lsp.errors import Unconfined
+from kernel_lsp.interpreter import answers
 
 PROBE_TIMEOUT_S = 60.0
 _IN_FOLDER = (".venv", "venv", "env", ".pixi/envs/default")
@@ -121,7 +122,7 @@ async def probe(python: str, data_dir: Path | None = None) -> Probe:
     """Ask an interpreter for its versions, once per process unless that failed. Never raises.
 
     ``data_dir``: where the answer is kept for other processes, until something has changed
-    (probed.py)."""
+    (answers.py)."""
     task = _probes.get(python)
     if task is None:
         task = _probes[python] = asyncio.ensure_future(_find_probe(python, data_dir))
@@ -138,7 +139,7 @@ def _forget_failure(python: str, done: asyncio.Future[Probe]) -> None:
 
 
 async def _find_probe(python: str, data_dir: Path | None) -> Probe:
-    known = probed.recall_probe(data_dir, python) if data_dir is not None else None
+    known = answers.recall_probe(data_dir, python) if data_dir is not None else None
     if known is not None:
         with contextlib.suppress(TypeError, ValueError):  # of another version of ours
             return wire.from_json(Probe, known)
@@ -177,7 +178,7 @@ async def _ask_interpreter(python: str, data_dir: Path | None, neutral: Path) ->
     answer = {**json.loads(facts), "python": python}
     places, files = answer.pop("places", None), answer.pop("files", None)
     if data_dir is not None and places and files:
-        probed.keep(data_dir, python, answer, places, files)
+        answers.keep(data_dir, python, answer, places, files)
     return wire.from_json(Probe, answer)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp import interpreter, probed
+from kernel_lsp import interpreter
+from kernel_lsp.interpreter import answers
 
 
 class World:
@@ -36,9 +37,9 @@ class World:
         (self.packages / "own.pth").write_text("/somewhere")
         (root / "env/pyvenv.cfg").write_text("home = /usr/bin")
         (root / "boot_id").write_text("first")
-        monkeypatch.setattr(probed, "DRIVER", self.driver)
-        monkeypatch.setattr(probed, "BOOT", root / "boot_id")
-        monkeypatch.setattr(probed, "DEVICES", self.devices)
+        monkeypatch.setattr(answers, "DRIVER", self.driver)
+        monkeypatch.setattr(answers, "BOOT", root / "boot_id")
+        monkeypatch.setattr(answers, "DEVICES", self.devices)
         monkeypatch.chdir(root / "cwd")
         self.says()
 
@@ -145,7 +146,7 @@ async def test_a_gpu_without_a_driver_that_can_be_read_is_asked_about(world: Wor
 
 
 async def test_without_a_torch_or_a_start_of_the_machine_nothing_is_kept(world: World) -> None:
-    probed.keep(world.data, str(world.python), {"version": "3.12.1"}, [str(world.packages)], [])
+    answers.keep(world.data, str(world.python), {"version": "3.12.1"}, [str(world.packages)], [])
     assert not (world.data / "probes").exists()
     (world.root / "boot_id").unlink()
     assert [await world.asked(), await world.asked()] == [1, 1]
