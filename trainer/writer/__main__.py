@@ -5,8 +5,8 @@
 ``data`` makes generated programs and the engine's rewrites of them on all cores, ``train`` a
 vocabulary and a model, ``rl`` reinforces it with the gate's verdicts, ``evaluate`` judges both on
 what they never saw. A stage that is done is not done again; ``train`` and ``rl`` go on where they
-were ended, ``train`` also from what an earlier run has kept (``--start``), and with
-``--more-seconds`` data is made beside it. What is worth keeping is copied to ``--out``: results as
+were ended, from what an earlier run has kept with ``--start``, and with ``--more-seconds`` data is
+made beside ``train``. What is worth keeping is copied to ``--out``: results as
 JSON, the last model in 8 bits, after ``data`` alone the rows. ``--tiny``: everything small, on a CPU,
 in about two minutes."""
 
@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import KernelLspError
+from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json
 from trainer.algorithms.advantages import GAMMAS
 from trainer.tasks.kinds import KINDS
@@ -46,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"writer: {wrong[0]} is no stage; take {', '.join(STAGES)}", file=sys.stderr)
         return 2
     try:
+        if options.start is not None and "train" not in options.stages:
+            _unpack(options.start, options.work)
         for stage in STAGES:
             if stage in options.stages:
                 begun = time.monotonic()
@@ -60,6 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"writer: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _unpack(start: Path, work: Path) -> None:
+    """What an earlier run has kept is the model that is asked; one that is there stays."""
+    from trainer.writer import packing
+    from trainer.writer.training import MODEL
+
+    if not (work / MODEL).is_dir():
+        packing.unpack(start, work / MODEL)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--least-tasks", type=int, default=0, help="of these data, before the model begins"
     )
-    parser.add_argument("--start", type=Path, help="folder with a model's parts, to go on from")
+    parser.add_argument("--start", type=Path, help="folder with a kept model, to go on from")
     parser.add_argument("--train-seconds", type=float, default=170.0)
     parser.add_argument("--epochs", type=float, default=12.0)
     parser.add_argument("--hidden", type=int, default=384)
@@ -199,7 +212,12 @@ def _run(stage: str, options: argparse.Namespace) -> Json:
     if options.tiny:
         small = SamplingPlan(batch=16, new_tokens=60)
         asked = replace(asked, tasks=min(3, asked.tasks), samples=4, at_once=1, sampling=small)
-    return asyncio.run(evaluating.run(options.work, asked, device))
+
+    def kept() -> None:
+        if options.out is not None:
+            keep_results(options.work, options.out)
+
+    return asyncio.run(evaluating.run(options.work, asked, device, kept))
 
 
 def _reinforcement(options: argparse.Namespace) -> Any:
@@ -261,16 +279,25 @@ def _tiny(plan: Any) -> Any:
     )  # fmt: skip
 
 
-def keep(work: Path, out: Path) -> None:
-    """Copy what is worth it: results, the last model in 8 bits, and before there is one the rows.
-    A model of 17 M parameters fills what comes back from a lent machine."""
+def keep_results(work: Path, out: Path) -> None:
+    """Writes what the stages have found so far, and what was judged, packed."""
+    from trainer.writer.data import REPLIES
+
     out.mkdir(parents=True, exist_ok=True)
     results = {
         stage: json.loads((work / f"{stage}.json").read_text("utf-8"))
         for stage in STAGES
         if (work / f"{stage}.json").is_file()
     }
-    (out / RESULTS).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    replace_file(out / RESULTS, (json.dumps(results, indent=1) + "\n").encode())
+    if (work / REPLIES).is_file():
+        replace_file(out / f"{REPLIES}.xz", lzma.compress((work / REPLIES).read_bytes(), preset=1))
+
+
+def keep(work: Path, out: Path) -> None:
+    """Copy what is worth it: results, the last model in 8 bits, and before there is one the rows.
+    A model of 17 M parameters fills what comes back from a lent machine."""
+    keep_results(work, out)
     models = [one for one in (work / "rl" / "model", work / "model") if one.is_dir()]
     if models:
         from trainer.writer import packing

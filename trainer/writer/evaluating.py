@@ -12,6 +12,7 @@ share of kernel time that a rewrite's own kernels have."""
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import gc
 import itertools
@@ -46,7 +47,7 @@ from trainer.writer.sampling import SamplingPlan, replies
 from trainer.writer.split import WriterPart
 from trainer.writer.training import MODEL
 
-RESULT, REPLIES = "evaluate.json", "replies.json"
+RESULT = "evaluate.json"
 MAX_BYTES = 2**30
 """Of all values of a task's graph together: many tasks share the device."""
 PER_FAMILY = 3
@@ -55,15 +56,16 @@ SUPERVISED, REINFORCED = "", "rl-"
 """What the arms of a model begin with."""
 BASELINES = ("engine", "nearest", "unchanged")
 WRITTEN = (
-    (("sampled", 4), ("greedy", 1), ("sampled-plain", 4)),
+    (("greedy", 1),),
+    (("sampled", 4), ("sampled-plain", 4)),
     (("sampled", 16), ("greedy-plain", 1)),
 )
 """Which replies of a model are judged first, with the baselines, and which then; how many of a
-task. The time may end before all are."""
+task. The time may end before all are, and one reply to each of many tasks says most."""
 SECOND_TURNS = 0.15
 """Share of the time for judging that replies to failures have."""
-BLOCK = 32
-"""Tasks after which what is known is written down."""
+KEEP_S = 15.0
+"""After which what is known is written down again: the run may end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,9 +88,12 @@ Arm = dict[str, list[str]]
 """Name of a row -> replies."""
 
 
-async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
-    """Judge the models in ``folder``; writes ``evaluate.json``."""
-    evaluation = WriterEvaluation(folder, plan, device)
+async def run(
+    folder: Path, plan: EvaluationPlan, device: str, kept: Callable[[], None] = lambda: None
+) -> Json:
+    """Judge the models in ``folder``; writes ``evaluate.json``, and calls ``kept`` each time that it
+    has more in it."""
+    evaluation = WriterEvaluation(folder, plan, device, kept)
     evaluation.write()
     try:
         await evaluation.judge_all()
@@ -101,8 +106,10 @@ async def run(folder: Path, plan: EvaluationPlan, device: str) -> Json:
 class WriterEvaluation:
     """Replies to the chosen tasks by arm, and what the judge says of them."""
 
-    def __init__(self, folder: Path, plan: EvaluationPlan, device: str) -> None:
-        self._folder, self._plan, self._device = folder, plan, device
+    def __init__(
+        self, folder: Path, plan: EvaluationPlan, device: str, kept: Callable[[], None]
+    ) -> None:
+        self._folder, self._plan, self._device, self._kept = folder, plan, device, kept
         rows = data.read(folder)
         training = [row for row in rows if row.part is WriterPart.TRAIN]
         self._chosen = _choose_of_parts(rows, plan, smallest=device != "cuda")
@@ -110,9 +117,10 @@ class WriterEvaluation:
         self._mixed = _mixed(list(self._chosen.values()))
         self._models = models_in(folder)
         self._seconds: Json = {}
+        nearest = NearestRewrites(training)
         self._arms: dict[str, Arm] = {
             "engine": {row.name: [row.replies[0].text] for row in asked},
-            "nearest": {row.name: [nearest(row, training)] for row in asked},
+            "nearest": {row.name: [nearest.reply(row)] for row in asked},
             "unchanged": {row.name: [_forward_of(row)] for row in asked},
         }
         self._duplicates = {
@@ -132,29 +140,38 @@ class WriterEvaluation:
                 place, prefix, self._asked, self._plan, self._device, self._arms, self._seconds
             )
         record = {"seconds": self._seconds, **self._arms}
-        replace_file(self._folder / REPLIES, (json.dumps(record) + "\n").encode())
+        replace_file(self._folder / data.REPLIES, (json.dumps(record) + "\n").encode())
 
     async def judge_all(self) -> None:
         """Judges the replies of all models, within the time for it."""
         begun = time.monotonic()
         end = begun + (1 - SECOND_TURNS) * self._plan.judge_seconds
-        for arms in _passes(self._models):
-            for at in range(0, len(self._mixed), BLOCK):
+        saving = asyncio.create_task(self._keep_often(begun))
+        try:
+            for arms in _passes(self._models):
                 cases = [
                     case
-                    for row in self._mixed[at : at + BLOCK]
+                    for row in self._mixed
                     for name, most in arms
                     for case in _cases(self._arms[name], [row], most)
                 ]
                 await self.judge.judge(cases, end)
-                self._seconds["judge"] = time.monotonic() - begun
-                self.keep({})
+        finally:
+            saving.cancel()
+        self._seconds["judge"] = time.monotonic() - begun
+        self.keep({})
         for prefix, place in self._models.items():
             sampled = self._arms[f"{prefix}sampled"]
             self._arms[f"{prefix}first"] = {name: texts[:1] for name, texts in sampled.items()}
             self._arms[f"{prefix}second"] = self._asked_again(place, f"{prefix}first")
             second = _cases(self._arms[f"{prefix}second"], self._mixed, 1)
             await self.judge.judge(second, begun + self._plan.judge_seconds)
+
+    async def _keep_often(self, begun: float) -> None:
+        while True:
+            await asyncio.sleep(KEEP_S)
+            self._seconds["judge"] = time.monotonic() - begun
+            self.keep({})
 
     async def time_winners(self) -> Json:
         """Times right replies beside each other on a GPU; what was found, empty where nothing is
@@ -166,10 +183,11 @@ class WriterEvaluation:
         return _times_of(self._chosen, self._arms, self.judge.known)
 
     def keep(self, more: Json) -> Json:
-        """What is known so far, on disk after each block of tasks: the run may end."""
+        """What is known so far, on disk."""
         result = _result(self._chosen, self._arms, self.judge, self._seconds, self._device) | more
         result["near_duplicates"] = self._duplicates
         replace_file(self._folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+        self._kept()
         return result
 
     def examples(self) -> Any:
@@ -203,14 +221,13 @@ def models_in(folder: Path) -> dict[str, Path]:
 
 
 def _passes(prefixes: Iterable[str]) -> list[list[tuple[str, int]]]:
-    """(arm, replies of a task) that are judged of one task after the other, in two passes: all arms
-    of a task together, since a judge opens its program once, and pairs are whole where the time
-    ends."""
-    first, then = (
+    """(arm, replies of a task) that are judged of one task after the other, in passes: all arms of
+    one together, since a judge opens its program once, and pairs are whole where the time ends."""
+    first, *others = (
         [(f"{prefix}{name}", most) for name, most in part for prefix in prefixes]
         for part in WRITTEN
     )
-    return [[*first, *((name, 1) for name in BASELINES)], then]
+    return [[*first, *((name, 1) for name in BASELINES)], *others]
 
 
 def _mixed(parts: Sequence[Sequence[WriterRow]]) -> list[WriterRow]:
@@ -340,19 +357,34 @@ def _cases(arm: Arm, rows: Sequence[WriterRow], most: int) -> list[WrittenCase]:
 # --- the nearest rewrite ----------------------------------------------------------------------
 
 
-def nearest(row: WriterRow, training: Sequence[WriterRow]) -> str:
-    """The first rewrite of the training task that shares most of its text, for this task's inputs.
-    Attributes have the same names anyway (names.py)."""
-    grams = set(row.grams)
-    best = max(training, key=lambda one: len(grams.intersection(one.grams)) / (len(one.grams) or 1))
-    body = parse(best.replies[0].text).body
-    forward = next(one for one in body if getattr(one, "name", "") == "forward")
-    if isinstance(forward, ast.FunctionDef):
-        inputs = [ast.arg(arg=name) for name in ("self", *row.names.inputs.values())]
-        forward.args = ast.arguments(
-            posonlyargs=[], args=inputs, kwonlyargs=[], kw_defaults=[], defaults=[]
+class NearestRewrites:
+    """The first rewrite of the training task that shares most of a task's text.
+
+    Runs of tokens are looked up: 80 tasks among 15,000 took 15 s one by one."""
+
+    def __init__(self, training: Sequence[WriterRow]) -> None:
+        self._training = training
+        self._places: dict[int, list[int]] = defaultdict(list)
+        for number, one in enumerate(training):
+            for gram in one.grams:
+                self._places[gram].append(number)
+
+    def reply(self, row: WriterRow) -> str:
+        """The rewrite for this task's inputs. Attributes have the same names anyway (names.py)."""
+        shared = Counter(number for gram in row.grams for number in self._places.get(gram, ()))
+        best = max(
+            shared,
+            key=lambda number: (shared[number] / len(self._training[number].grams), -number),
+            default=0,
         )
-    return "\n".join(map(ast.unparse, body)) + "\n"
+        body = parse(self._training[best].replies[0].text).body
+        forward = next(one for one in body if getattr(one, "name", "") == "forward")
+        if isinstance(forward, ast.FunctionDef):
+            inputs = [ast.arg(arg=name) for name in ("self", *row.names.inputs.values())]
+            forward.args = ast.arguments(
+                posonlyargs=[], args=inputs, kwonlyargs=[], kw_defaults=[], defaults=[]
+            )
+        return "\n".join(map(ast.unparse, body)) + "\n"
 
 
 def _forward_of(row: WriterRow) -> str:

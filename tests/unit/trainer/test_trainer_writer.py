@@ -230,6 +230,24 @@ def test_the_chance_of_one_right_of_k_is_counted_without_bias() -> None:
     assert one_of(16, 0, 16) == 0.0 and one_of(16, 1, 16) == 1.0
 
 
+def test_the_nearest_rewrite_shares_most_of_the_text_and_takes_this_task_s_inputs(
+    row: WriterRow,
+) -> None:
+    from dataclasses import replace
+
+    from trainer.writer.evaluating import NearestRewrites
+
+    def known(name: str, grams: tuple[int, ...]) -> WriterRow:
+        reply = replace(row.replies[0], text=f"def forward(self, x7, x8):\n    return {name}\n")
+        return replace(row, name=name, grams=grams, replies=(reply,))
+
+    nearest = NearestRewrites([known("far", (1, 2, 3, 9, 8)), known("near", (1, 2, 3, 4))])
+    inputs = ", ".join(["self", *row.names.inputs.values()])
+    expected = f"def forward({inputs}):\n    return "
+    assert nearest.reply(replace(row, grams=(1, 2, 3, 5))) == f"{expected}near\n"
+    assert nearest.reply(replace(row, grams=(77,))) == f"{expected}far\n"  # any, where none is
+
+
 def test_the_vocabulary_gives_every_text_back() -> None:
     from trainer.writer.tokens import encode, train_tokenizer
 
@@ -538,7 +556,7 @@ def test_a_model_of_8_bits_is_off_by_half_a_step_at_most(tmp_path: Path) -> None
     import torch
     from safetensors.torch import load_file, save_file
 
-    from trainer.writer import packing
+    from trainer.writer import __main__, packing
 
     whole = {"a": torch.randn(7, 33), "b": torch.randn(5)}
     (tmp_path / "model").mkdir()
@@ -552,4 +570,8 @@ def test_a_model_of_8_bits_is_off_by_half_a_step_at_most(tmp_path: Path) -> None
     assert ((found["a"].float() - whole["a"]).abs() <= step / 2 + rounding + 1e-6).all()
     assert torch.equal(found["b"], whole["b"].bfloat16())
     assert (tmp_path / "again" / "config.json").read_text() == "{}"
+    __main__._unpack(tmp_path / "out", tmp_path)
+    assert torch.equal(load_file(tmp_path / "model" / "model.safetensors")["a"], whole["a"])
+    __main__._unpack(tmp_path / "out", tmp_path / "work")
+    assert (tmp_path / "work" / "model" / "config.json").read_text() == "{}"
     assert sum(file.stat().st_size for file in (tmp_path / "out").glob("*.safetensors")) < 1000
