@@ -1,9 +1,10 @@
 """How good a writer is on what it never saw: parsed, compiled, right, different, faster.
 
 Arms: the writer as it was supervised and (``rl-``) as it was reinforced, each with the skills in
-its question, without, and asked again with the failure of its first sample; the engine, the nearest
-rewrite of the training part with the inputs of the task at hand, and the program as it is (never
-counted as right, because nothing of it differs). *Right* is the gate's verdict on values, and a
+its question, without, asked again with the failure of its first sample, and *chosen* of likeliest
+reply and samples by reading alone (faults.py); the engine, the nearest rewrite of the training part
+with the inputs of the task at hand, and the program as it is (never counted as right, because
+nothing of it differs). *Right* is the gate's verdict on values, and a
 program that differs from the original in its syntax tree; *own* is right with a kernel of its own.
 Of k samples the chance that one is right is counted without bias, 1 - C(n - c, k) / C(n, k) (Chen
 et al. 2021, arXiv 2107.03374, equation 1). Two arms are compared task by task. Not covered: the
@@ -32,7 +33,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.parsing import parse
 from kernel_lsp.records import Json
 from trainer.data.intervals import interval
-from trainer.writer import data, helpers
+from trainer.writer import data, faults, helpers
 from trainer.writer.judging import (
     COMPILED,
     UNCHANGED,
@@ -56,7 +57,7 @@ SUPERVISED, REINFORCED = "", "rl-"
 """What the arms of a model begin with."""
 BASELINES = ("engine", "nearest", "unchanged")
 WRITTEN = (
-    (("greedy", 1),),
+    (("greedy", 1), ("chosen", 1)),
     (("sampled", 4), ("sampled-plain", 4)),
     (("sampled", 16), ("greedy-plain", 1)),
 )
@@ -128,10 +129,10 @@ class WriterEvaluation:
             for part, some in self._chosen.items()
             if part is not WriterPart.TRAIN
         }
-        shared = helpers.read(folder / MODEL)
+        self._shared = helpers.read(folder / MODEL)
         device = "cuda" if device == "cuda" else "interpreter"
         known, compiled = KnownVerdicts(folder / VERDICTS), folder / COMPILED
-        self.judge = WriterJudge(device, plan.at_once, shared, known, compiled)
+        self.judge = WriterJudge(device, plan.at_once, self._shared, known, compiled)
 
     def write(self) -> None:
         """Writes what was found so far."""
@@ -139,8 +140,18 @@ class WriterEvaluation:
             _write_arms(
                 place, prefix, self._asked, self._plan, self._device, self._arms, self._seconds
             )
+            self._arms[f"{prefix}chosen"] = self._choice(prefix)
         record = {"seconds": self._seconds, **self._arms}
         replace_file(self._folder / data.REPLIES, (json.dumps(record) + "\n").encode())
+
+    def _choice(self, prefix: str) -> Arm:
+        """Of the likeliest reply and the samples the one with the fewest faults."""
+        greedy, sampled = self._arms[f"{prefix}greedy"], self._arms[f"{prefix}sampled"]
+        found: Arm = {}
+        for row in self._asked:
+            drafts = [*greedy[row.name], *sampled[row.name]]
+            found[row.name] = [faults.chosen(row, drafts, self._shared)] if drafts else []
+        return found
 
     async def judge_all(self) -> None:
         """Judges the replies of all models, within the time for it."""
@@ -460,10 +471,12 @@ def _over_tasks(values: Sequence[float]) -> Json | None:
 def _differences(
     rows: Sequence[WriterRow], arms: dict[str, Arm], known: dict[str, WriterVerdict]
 ) -> Json:
-    """What reinforcement, skills and a second turn add to the chance that one of k is right."""
+    """What reinforcement, a choice of drafts, skills and a second turn add to the chance that one of k
+    is right."""
     pairs = {
         "rl - sft": ("rl-sampled", "sampled"),
         "rl - sft, without skills": ("rl-sampled-plain", "sampled-plain"),
+        "chosen - greedy": ("chosen", "greedy"),
         "skills - none": ("sampled", "sampled-plain"),
         "skills - none, rl": ("rl-sampled", "rl-sampled-plain"),
         "second turn - first": ("second", "first"),

@@ -17,7 +17,6 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeGuard
 
 from kernel_lsp import parsing
 from kernel_lsp.records import GraphView, Operation, OperationRole
@@ -90,9 +89,8 @@ class Names:
                 known.setdefault(name, f"v{len(known) - len(self.inputs) + 1}")
         _rename_names(forward, known)
         _rename_attributes(forward, self.attributes)
-        for launcher in body:
-            if _is_launcher(launcher):
-                _number_tensors(launcher, body)
+        for launcher in launchers(body):
+            _number_tensors(launcher, body)
         for pattern in (_KERNEL, _LAUNCHER):  # launchers are equal once their kernels are
             body = _merged(body, pattern)
         kept = _reached(body)
@@ -219,11 +217,13 @@ def _names_of(tree: ast.AST) -> list[str]:
     return [one.id for one in sorted(found, key=lambda one: (one.lineno, one.col_offset))]
 
 
-def _is_launcher(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
-    return isinstance(node, ast.FunctionDef) and _LAUNCHER.fullmatch(node.name) is not None
+def launchers(body: Sequence[ast.stmt]) -> list[ast.FunctionDef]:
+    """Those of a reply."""
+    functions = [one for one in body if isinstance(one, ast.FunctionDef)]
+    return [one for one in functions if _LAUNCHER.fullmatch(one.name)]
 
 
-def _started_by(launcher: ast.FunctionDef, body: Sequence[ast.stmt]) -> list[ast.FunctionDef]:
+def started_by(launcher: ast.FunctionDef, body: Sequence[ast.stmt]) -> list[ast.FunctionDef]:
     """The launcher and its kernels."""
     used = _names_of(launcher)
     kernels = [
@@ -247,9 +247,9 @@ def _name_tensors(forward: ast.FunctionDef, body: Sequence[ast.stmt]) -> None:
     for node in ast.walk(forward):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             calls.setdefault(node.func.id, node)
-    for launcher in body:
-        if _is_launcher(launcher) and launcher.name in calls:
-            group = _started_by(launcher, body)
+    for launcher in launchers(body):
+        if launcher.name in calls:
+            group = started_by(launcher, body)
             taken = {name for function in group for name in _names_in(function)}
             given = zip(launcher.args.args, calls[launcher.name].args, strict=False)
             stems: dict[str, str] = {}
@@ -280,7 +280,7 @@ def _rename_stems(
 ) -> None:
     """Names and what begins with them: ``x_ptr``, ``x_tile``."""
     longest = sorted(stems, key=len, reverse=True)
-    for function in _started_by(launcher, body):
+    for function in started_by(launcher, body):
         computed = set() if function is launcher else _computed(function, stems)
 
         def renamed(name: str, computed: Set[str] = computed) -> str:

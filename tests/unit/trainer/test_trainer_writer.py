@@ -524,6 +524,67 @@ def test_a_program_with_such_names_of_its_own_is_refused() -> None:
         Names.of(NAMED.replace("other", "x1"), "Model", NAMED_GRAPH)
 
 
+FAULTLESS = """# fused-pointwise
+def forward(self, x1):
+    n1 = self.a1(x1)
+    return f1(n1)
+def f1(n1):
+    out = torch.empty_like(n1)
+    k1[1,](n1, out, BLOCK_SIZE=1024, num_warps=4)
+    return out
+@triton.jit
+def k1(n1_ptr, out_ptr, BLOCK_SIZE: tl.constexpr):
+    offs = tl.arange(0, BLOCK_SIZE)
+    n1 = tl.load(n1_ptr + offs)
+    n2 = _tanh(n1)
+    tl.store(out_ptr + offs, n2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("", "", ""),
+        ("n2 = _tanh", "kept = n1\n    shifted = _tanh", "k1 has no n2"),
+        ("n1 = tl.load", "n3 = tl.load", "k1 has no n1"),
+        ("    n2 = _tanh(n1)\n    tl.store(out_ptr + offs, n2)", "    tl.store(out_ptr, n1)",
+         "f1 does not compute n2"),
+        ("self.a1", "self.a2", "the program has no a2"),
+        ("(n1, out, BLOCK", "(n1, BLOCK", "f1 calls k1 with other arguments than it has"),
+        ("return f1(n1)", "return f1(n1, x1)", "forward calls f1 with other arguments than it has"),
+    ],
+)  # fmt: skip
+def test_faults_are_found_by_reading_and_the_draft_with_fewest_is_chosen(
+    old: str, new: str, fault: str
+) -> None:
+    from trainer.writer.faults import chosen, faults
+
+    source = (
+        "import torch\nimport torch.nn as nn\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.act = nn.ReLU()\n"
+        "    def forward(self, x):\n        return torch.tanh(self.act(x))\n"
+    )
+    graph = GraphView(
+        operations=(
+            Operation(name="x", role=OperationRole.INPUT, op="", forms=()),
+            Operation(name="relu", role=OperationRole.CALL, op="relu", reads=(0,), forms=()),
+            Operation(
+                name="tanh", role=OperationRole.CALL, op="tanh", reads=(1,), forms=(), output=True
+            ),
+        )
+    )
+    asked = WriterRow(
+        name="w", part=WriterPart.TRAIN, family="pointwise", source=source, graph=graph,
+        question="", plain="", replies=(), grams=(), digest="", ops=(),
+    )  # fmt: skip
+    shared = {"_tanh": "@triton.jit\ndef _tanh(x):\n    return x"}
+    draft = FAULTLESS.replace(old, new) if old else FAULTLESS
+    found = faults(asked, draft, shared)
+    assert (fault in found) if fault else (found == [])
+    drafts = ["def forward(self:", draft, FAULTLESS]
+    assert chosen(asked, drafts, shared) == (FAULTLESS if fault else draft)
+
+
 def test_functions_that_many_replies_share_are_called_and_not_written() -> None:
     from trainer.writer import helpers
 
