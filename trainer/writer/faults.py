@@ -24,7 +24,7 @@ from trainer.writer.short_form import UnreadableReply
 
 _MODULES = {"torch", "F", "nn", "tl", "triton"}
 _OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion"}
-Functions = dict[str, ast.FunctionDef]
+Defined = dict[str, ast.FunctionDef]
 
 
 def chosen(row: WriterRow, drafts: Sequence[str], helpers: Helpers) -> str:
@@ -63,7 +63,7 @@ def _undefined(function: ast.FunctionDef, known: set[str]) -> Iterator[str]:
     yield from (f"{function.name} has no {name}" for name in used if name not in own | known)
 
 
-def _miscalled(function: ast.FunctionDef, functions: Functions) -> Iterator[str]:
+def _miscalled(function: ast.FunctionDef, functions: Defined) -> Iterator[str]:
     """``f1(…)`` and ``k1[grid](…)``; calls with ``*sizes`` are passed over."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Call):
@@ -87,7 +87,7 @@ def _strange_attributes(row: WriterRow, forward: ast.FunctionDef) -> Iterator[st
             yield f"the program has no {node.attr}"
 
 
-def _forgotten(row: WriterRow, functions: Functions) -> Iterator[str]:
+def _forgotten(row: WriterRow, functions: Defined) -> Iterator[str]:
     """Pointwise results of launchers that neither they nor their kernels name."""
     kinds = {row.names.values[one.name]: KINDS.get(one.op) for one in row.graph.operations}
     body = list(functions.values())
