@@ -21,7 +21,8 @@ def called_directly(module: torch.nn.Module | None) -> Iterator[None]:
     own = vars(owner)["__call__"]
 
     def call(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if self_ is module:
+        # torch.export may stand in for it, with its attributes
+        if vars(self_) is vars(module):
             return torch.nn.Module.__call__(self_, *args, **kwargs)
         return own(self_, *args, **kwargs)
 
