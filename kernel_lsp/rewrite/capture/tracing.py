@@ -672,6 +672,13 @@ def _explain(entry: str, error: BaseException, asked: str = "") -> CaptureError:
     kind, text = type(error).__name__, str(error).strip().split("\n")[0][:300]
     line = asked or _place_of(error)
     if "DataDependent" in kind or "GuardOnDataDependent" in kind or "data-dependent" in text:
+        if not asked and _is_raised_in(error, "/torch/distributions/"):
+            return CaptureError(
+                f"{entry} makes a distribution, which checks the values of its parameters"
+                f"{f': `{line}`' if line else ''}",
+                "give it validate_args=False, or call "
+                "torch.distributions.Distribution.set_default_validate_args(False) first",
+            )
         return CaptureError(
             f"{entry} decides by tensor values, which a graph cannot "
             f"express{f': `{line}`' if line else ''}",
@@ -688,9 +695,7 @@ def _explain(entry: str, error: BaseException, asked: str = "") -> CaptureError:
             f"{entry} is given a {refused['path'].rpartition('.')[2]}, an object that a graph cannot take",
             "optimize the modules that it calls, or pass the object's tensors",
         )
-    if any(
-        "/triton/runtime/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)
-    ):
+    if _is_raised_in(error, "/triton/runtime/"):
         return CaptureError(
             f"{entry} launches a Triton kernel itself{where}, which a graph of torch cannot hold",
             "optimize that kernel (FILE::kernel), launched by a function with a workload above it",
@@ -698,6 +703,11 @@ def _explain(entry: str, error: BaseException, asked: str = "") -> CaptureError:
     return CaptureError(
         f"{entry} could not be traced{where}: {kind}: {text}", "run it once to see the full error"
     )
+
+
+def _is_raised_in(error: BaseException, folder: str) -> bool:
+    """Whether the error went through code of this folder."""
+    return any(folder in frame.filename for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _place_of(error: BaseException) -> str:
