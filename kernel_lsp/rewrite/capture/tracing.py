@@ -676,8 +676,7 @@ def _explain(entry: str, error: BaseException, asked: str = "") -> CaptureError:
             return CaptureError(
                 f"{entry} makes a distribution, which checks the values of its parameters"
                 f"{f': `{line}`' if line else ''}",
-                "give it validate_args=False, or call "
-                "torch.distributions.Distribution.set_default_validate_args(False) first",
+                "give it validate_args=False, or call set_default_validate_args(False)",
             )
         return CaptureError(
             f"{entry} decides by tensor values, which a graph cannot "

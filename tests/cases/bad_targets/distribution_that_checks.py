@@ -1,5 +1,6 @@
-# expect: refused: Model makes a distribution, which checks the values of its parameters: `return torch.distributions.Normal(y, torch.exp(y)).log_prob(x)`
-"""torch.distributions looks at its parameters when it is made."""
+# expect: refused: Model makes a distribution, which checks the values of its parameters: `around = torch.distributions.Normal(y, torch.exp(y), validate_args=True)`
+"""A distribution looks at its parameters when it is made; where anything was compiled before, only
+one that is asked to."""
 
 import torch
 import torch.nn as nn
@@ -12,7 +13,8 @@ class Model(nn.Module):
 
     def forward(self, x):
         y = self.layer(x)
-        return torch.distributions.Normal(y, torch.exp(y)).log_prob(x)
+        around = torch.distributions.Normal(y, torch.exp(y), validate_args=True)
+        return around.log_prob(x)
 
 
 def get_inputs():
