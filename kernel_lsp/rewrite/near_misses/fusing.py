@@ -23,7 +23,6 @@ from kernel_lsp.rewrite.near_misses import roof
 
 REMEDIES = {
     "no kernel computes in torch.float64": "use float32 where its digits are enough",
-    "it returns indices": "amax and amin return the values alone",
     "reduced dimensions are not adjacent": "reduce one run of dimensions after the other",
     fuse.NO_BACKWARD: "if it is called in eval mode, say so: `# kernel-lsp: workload eval …`",
     "a dropout of": "it drops nothing in eval mode; if it is called so: `# kernel-lsp: workload "

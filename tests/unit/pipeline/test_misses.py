@@ -143,7 +143,7 @@ def test_a_dropout_in_training_keeps_a_chain_apart() -> None:
         ("return F.softmax(x * 2, -1)", BIG[:-1] + ").double()", "fused-row-softmax", "float64", "float32"),
         ("return F.layer_norm(x, (4096,))", BIG[:-1] + ").double()", "fused-norm", "float64", "float32"),
         ("return F.mse_loss(x, x * 2)", BIG[:-1] + ").double()", "fused-loss", "float64", "float32"),
-        ("return tuple(x.max(1))", BIG, "fused-reduction", "it returns indices", "amax"),
+        ("return tuple(x.t().max(1))", BIG, "max-and-place", "not contiguous", ""),
         ("return torch.norm(x * 2, "
          "p=3, dim=1)", BIG, "fused-reduction", "only 1-, 2- and maximum norms", ""),
     ],
@@ -153,6 +153,10 @@ def test_reductions_say_what_they_lack(
 ) -> None:
     miss = by(of(forward, "x", inputs), name)
     assert missing in miss.missing and remedy in miss.remedy
+
+
+def test_a_maximum_with_its_place_is_no_near_miss_of_reductions() -> None:
+    assert of("return tuple(x.max(1))", "x", BIG).misses == ()
 
 
 def test_running_statistics_are_named_in_training() -> None:

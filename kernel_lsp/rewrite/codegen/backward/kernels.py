@@ -33,7 +33,7 @@ from kernel_lsp.rewrite.codegen.core.ir import (
     load,
     topological,
 )
-from kernel_lsp.rewrite.codegen.core.nodes import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.core.nodes import argument_nodes, broadcast_source, op_name
 from kernel_lsp.rewrite.codegen.core.space import WEIGHTS
 from kernel_lsp.rewrite.codegen.core.strides import inverse
 from kernel_lsp.rewrite.codegen.reduction import persistent, segments
@@ -475,6 +475,10 @@ def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[lis
         "",
     )
     for node in nodes:
+        base = broadcast_source(node)
+        if base is not None and node.args[0] not in names:  # other parts are read elsewhere
+            names[node] = names[base]
+            continue
         text, _ = printer.call(node, lambda item, level: names[item])
         names[node] = last = taken.fresh(node.name)
         lines.append(f"    {last} = {text}")

@@ -137,12 +137,12 @@ def _norm(node: fx.Node, name: str) -> RegionShape:
     return RegionShape(sizes=sizes, reduced=tuple(range(2, rank)), groups=groups)
 
 
-def _reduction(node: fx.Node) -> RegionShape:
+def _reduction(node: fx.Node) -> RegionShape | None:
     value: Any = node.meta["val"]
     if is_counted(node):
         return _count_shape(node)
     if not isinstance(value, torch.Tensor):
-        raise Unsupported("it returns indices beside the values")
+        return None  # places beside the values: extremes/
     if op_name(node) in PLACES:
         return _counted(_along(node, _dims(node)))
     if value.dtype not in FLOATS:

@@ -8,6 +8,7 @@ dimension. Not covered: operations before and after, `amax` alone (fused-reducti
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.core.space import MAX_COUNTED, RegionShape, space_of
 from kernel_lsp.rewrite.codegen.regions import cost, templates
 from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, lower
-from kernel_lsp.rewrite.generated import GeneratedSource, Match
+from kernel_lsp.rewrite.generated import GeneratedSource, Match, Miss
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
@@ -61,20 +62,44 @@ KEPT = """\
 
 def matches(graph: Graph) -> list[Match]:
     """Nodes that are found in one pass, each with what that is estimated to save."""
-    found = [_match(graph, node) for node in graph.nodes if _is_covered(graph, node)]
+    asked = [node for node in _pairs(graph) if _refusal(node) is None and _is_read(graph, node)]
+    found = [_match(graph, node) for node in asked]
     return [match for match in found if match is not None]
 
 
-def _is_covered(graph: Graph, node: fx.Node) -> bool:
-    if op_name(node) not in PARTS or not isinstance(node.meta["val"], (tuple, list)):
-        return False
+def misses(graph: Graph) -> Iterator[Miss]:
+    """Nodes whose tensors no kernel of these reads."""
+    for node in _pairs(graph):
+        if (why := _refusal(node)) is not None:
+            yield Miss(nodes=(node,), missing=why)
+
+
+def _pairs(graph: Graph) -> list[fx.Node]:
+    """Those that return values and places."""
+    return [
+        node
+        for node in graph.nodes
+        if op_name(node) in PARTS and isinstance(node.meta["val"], (tuple, list))
+    ]
+
+
+def _refusal(node: fx.Node) -> str | None:
+    """Why no kernel finds them in one pass; None where one does."""
     x, dim = node.args[0].meta["val"], argument(node, "dim")
-    if not isinstance(dim, int) or x.dim() == 0 or x.dtype not in FLOATS or not x.numel():
+    if x.dtype not in FLOATS:
+        return f"no kernel computes in {x.dtype}"
+    if not isinstance(dim, int) or x.dim() == 0 or not x.numel() or x.shape[dim] == 1:
+        return "no elements to compare"
+    if not x.is_contiguous():
+        return "the tensor is not contiguous: copying it first would cost a pass"
+    return "more elements than float32 counts" if x.shape[dim] > MAX_COUNTED else None
+
+
+def _is_read(graph: Graph, node: fx.Node) -> bool:
+    """Whether the places are of use; values alone without gradients are max-without-indices'."""
+    if graph.is_output(node):
         return False
-    if not x.is_contiguous() or not 1 < x.shape[dim] <= MAX_COUNTED or graph.is_output(node):
-        return False
-    places = any(user.args[1] == 1 for user in graph.users(node))
-    return places or graph.gradients  # values alone without gradients: max-without-indices
+    return graph.gradients or any(user.args[1] == 1 for user in graph.users(node))
 
 
 def _match(graph: Graph, node: fx.Node) -> Match | None:

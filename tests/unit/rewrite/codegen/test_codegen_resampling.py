@@ -19,6 +19,7 @@ CALLS = [
     "scale_factor=(1.7, 0.6), mode='bicubic'",
 ]
 GATHERED = [call for call in CALLS if call != "size=(13, 5), mode='bicubic', align_corners=True"]
+"""The other one has a test of its own, on a smaller image."""
 SHAPE = "2, 5, 7, 9"
 
 
@@ -37,6 +38,12 @@ def test_gradients_are_gathered(trainer, number, call) -> None:
     dtype = ("float32", "float16")[number % 2]
     inputs = f"torch.randn({SHAPE}, dtype=torch.{dtype}, requires_grad=True)"
     trained_agrees(trainer, _source(call, inputs), "direct-upsample")
+
+
+def test_gradients_between_corners_that_are_aligned(trainer) -> None:
+    inputs = "torch.randn(1, 2, 4, 5, requires_grad=True)"
+    source = _source("size=(7, 3), mode='bicubic', align_corners=True", inputs)
+    trained_agrees(trainer, source, "direct-upsample")
 
 
 @pytest.mark.parametrize("call", CALLS[:2])

@@ -252,6 +252,11 @@ def test_what_meets_a_reduction_gets_one_gradient_a_row(
     assert ("grad_y_ptr" in after) == stored  # else the incoming gradient is what it gets
 
 
+def test_a_loss_of_which_one_operand_is_read_elsewhere(trainer) -> None:
+    """Both come from one broadcast_tensors, of which a part stays outside."""
+    agrees(trainer, program("(F.mse_loss(x, y.detach()), x * 2)", PAIR), "fused-loss")
+
+
 @pytest.mark.parametrize(
     "expression", ["torch.linalg.vector_norm(x * y, dim=-1)", "(x * y).std(-1) + 1"]
 )
