@@ -24,11 +24,10 @@ def _dequantized_linear_kernel(
     products_2 = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
     products_3 = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
     for start in range(0, n_in, BLOCK_IN):
-        cols = start + tl.arange(0, BLOCK_IN)[None, :]
+        cols = tl.max_contiguous(start + tl.arange(0, BLOCK_IN), 8)[None, :]
         mask = (outs < n_out) & (cols < n_in)  # the last columns, and the last block
         stored = tl.load(weight_ptr + outs.to(tl.int64) * (n_in) + cols, mask=mask, other=0)
         number = (stored).to(tl.float32)
-        number = tl.where(mask, number, 0.0)
         inside = (cols < n_in) & (row_0 < n_rows)  # rows that exist
         x_number = tl.load(x_ptr + row_0 * n_in + cols, mask=inside, other=0.0).to(tl.float32)
         products_0 += number * x_number
@@ -70,9 +69,9 @@ def dequantized_linear(x, weight, scale):
     n_rows = x.numel() // n_in
     out = torch.empty((*x.shape[:-1], n_out), dtype=x.dtype, device=x.device)
     if n_rows > 0:  # a grid of zero programs cannot be launched
-        grid = ((n_out + 3) // 4, (n_rows + 3) // 4)
+        grid = ((n_out + 1) // 2, (n_rows + 3) // 4)
         _dequantized_linear_kernel[grid](
-            x, weight, scale, out, n_rows, n_out, n_in, BLOCK_OUT=4, BLOCK_IN=512, num_warps=4,
+            x, weight, scale, out, n_rows, n_out, n_in, BLOCK_OUT=2, BLOCK_IN=1024, num_warps=4,
         )
     return out
 

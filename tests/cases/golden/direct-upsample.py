@@ -56,10 +56,10 @@ def upsample_bilinear(x):
     n_planes = x.numel() // (height * width)
     out = torch.empty((*x.shape[:-2], 512, 512), dtype=x.dtype, device=x.device)
     if n_planes > 0:  # a grid of zero programs cannot be launched
-        grid = ((n_planes + 7) // 8 * 2048,)
+        grid = ((n_planes + 3) // 4 * 2048,)
         _upsample_bilinear_kernel[grid](
             x, out, n_planes, 0.25, 0.25, height, width, 512, 512,
-            BLOCK_PLANES=8, BLOCK_SIZE=128, num_warps=4,
+            BLOCK_PLANES=4, BLOCK_SIZE=128, num_warps=4,
         )
     return out
 

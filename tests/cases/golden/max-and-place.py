@@ -7,12 +7,8 @@ import triton.language as tl
 
 
 @triton.jit
-def _first_max(a, i, b, j):
-    """The max of two values and its index; NaN before all others, the first of equals."""
-    better = (b > a) | ((b != b) & (a == a))
-    equal = (b == a) | ((b != b) & (a != a))
-    later = better | (equal & (j < i))
-    return tl.where(later, b, a), tl.where(later, j, i)
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)  # as torch.amax does
 
 
 @triton.jit
@@ -27,11 +23,11 @@ def _max_and_place_kernel(
     logits = tl.load(logits_ptr + rows * n_cols + cols, mask=mask).to(tl.float32)
     kept = tl.where(mask, logits, float("-inf"))
     places = tl.where(mask, cols.to(tl.float32), float("inf"))
-    row_max, place = tl.reduce((kept, places), 1, _first_max)
-    row_max_2 = row_max[:, None]
-    place_2 = place[:, None]
-    index_2 = place_2.to(tl.int64)
-    tl.store(values_ptr + rows, row_max_2, mask=rows < n_rows)
+    row_max = tl.reduce(kept, 1, _nan_max)[:, None]
+    first = (kept == row_max) | (kept != kept)
+    place = tl.min(tl.where(first, places, float("inf")), axis=1)[:, None]
+    index_2 = place.to(tl.int64)
+    tl.store(values_ptr + rows, row_max, mask=rows < n_rows)
     tl.store(places_ptr + rows, index_2, mask=rows < n_rows)
 
 

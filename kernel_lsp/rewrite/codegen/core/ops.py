@@ -105,16 +105,14 @@ def _nan_min(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)  # as torch.amin does
 """,
     **{
-        f"_first_{word}": f"""\
+        f"_later_{word}": f"""\
 @triton.jit
-def _first_{word}(a, i, b, j):
-    \"""The {word} of two values and its index; NaN before all others, the first of equals.\"""
-    better = (b {sign} a) | ((b != b) & (a == a))
-    equal = (b == a) | ((b != b) & (a != a))
-    later = better | (equal & (j < i))
-    return tl.where(later, b, a), tl.where(later, j, i)
+def _later_{word}(a, i, b, j):
+    \"""The {word} of a lane and of an element behind it, and its place; NaN before all others.\"""
+    stays = (b {sign} a) | (a != a)  # where b is NaN, no comparison is true
+    return tl.where(stays, a, b), tl.where(stays, i, j)
 """
-        for word, sign in (("max", ">"), ("min", "<"))
+        for word, sign in (("max", "<="), ("min", ">="))
     },
     "_product": """\
 @triton.jit

@@ -23,17 +23,18 @@ LANES: dict[str, tuple[tuple[str, str], ...]] = {
     "prod": (("prod", "1.0"),),
     "moments": (("count", "0.0"), ("mean", "0.0"), ("m2", "0.0")),
     "softmax_stats": (("max", MINUS_INFINITY), ("sum", "0.0")),
-    "argmax": (("max", MINUS_INFINITY), ("place", INFINITY)),
-    "argmin": (("min", INFINITY), ("place", INFINITY)),
+    "argmax": (("max", MINUS_INFINITY), ("place", "0.0")),
+    "argmin": (("min", INFINITY), ("place", "0.0")),
 }
-"""Reduction -> suffix and identity of each lane vector; also the layout of partial results."""
+"""Reduction -> suffix and identity of each lane vector; also the layout of partial results. A place
+of which nothing was seen counts only where all of a row is infinite: its first element is found."""
 
 
 PIVOTS = ("max", "min", "softmax_stats")
 """Reductions whose result is one of the values that they reduce."""
-FIRST = {"argmax": "_first_max", "argmin": "_first_min"}
-"""Reductions to a value and its place, by the function that joins two of them. Places are float32,
-as all lanes are: space.MAX_COUNTED."""
+FIRST = {"argmax": "_later_max", "argmin": "_later_min"}
+"""Reductions to a value and its place, by the function that joins a lane and what is behind it.
+Places are float32, as all lanes are: space.MAX_COUNTED."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,13 +94,13 @@ def _placed(body: Body, value: Value, x: str) -> tuple[str, str]:
 
 
 def _first(body: Body, value: Value, pair: tuple[str, str], axis: ReductionAxis) -> tuple[str, str]:
-    """The extreme value of each row of a block, and its place."""
-    found, place = body.names.fresh(f"row_{LANES[value.op][0][0]}"), body.names.fresh("place")
-    reduced = f"tl.reduce(({pair[0]}, {pair[1]}), {axis.index}, {FIRST[value.op]})"
-    body.add(f"{found}, {place} = {reduced}")
-    if not axis.keep:
-        return found, place
-    return body.define(found, found + axis.keep), body.define(place, place + axis.keep)
+    """The extreme value of each row of a block, and its place: the first that equals it. Reduced as
+    pairs, [32, 1024, 4096] in bfloat16 took 0.36 ms where its bytes take 0.06 (H200, 2026-11-28)."""
+    kind, (kept, places) = LANES[value.op][0][0], pair
+    found = body.define(f"row_{kind}", axis.reduced(kind, kept))
+    first = body.define("first", f"({kept} == {found}) | ({kept} != {kept})")  # NaN equals nothing
+    place = axis.call("min", f"tl.where({first}, {places}, {INFINITY})")
+    return found, body.define("place", place)
 
 
 def partial(body: Body, value: Value, axis: ReductionAxis) -> tuple[str, ...]:

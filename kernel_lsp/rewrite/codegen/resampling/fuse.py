@@ -29,12 +29,22 @@ from kernel_lsp.rewrite.graph import Graph, argument
 
 NAMES = {"upsample_bilinear2d": False, "upsample_bicubic2d": True}
 """By operation: whether it is cubic."""
+PARAMETERS: dict[str, list[Any]] = {
+    "BLOCK_SIZE": [128, 256],
+    "BLOCK_PLANES": [4, 2, 8],
+    "num_warps": [4, 8],
+}
+"""Choices for the kernels, the default first. Eight planes took 1.2 to 1.6 times as long as four,
+bilinear, and twice as long, cubic (H200, 2026-11-28)."""
 MIN_SAVING = 0.1
-EAGER_SHARE, EAGER_SHARE_BACKWARD = 0.4, 0.2
-"""Of copy speed, assumed and not measured: a thread of torch's walks all planes of one place, and
-its backward adds by atomics."""
-OWN_SHARE = 0.6
-"""Assumed, not measured: as the pools' kernel."""
+EAGER_SHARE = {False: 0.047, True: 0.0024}
+"""Of copy speed, by whether it is cubic, forward and backward together: a thread of torch's walks all
+planes of one place, and its backward adds by atomics. [8, 64, 128, 128] by two took 0.83 and 16.0 ms
+where the bytes of both directions take 0.039; fewer places take longer (0.015 and 0.0002 of copy
+speed for [16, 256, 32, 32]); H200, 2026-11-28."""
+OWN_SHARE = {False: 0.15, True: 0.047}
+"""The same of the kernels here: 0.26 and 0.83 ms. A forward alone was not measured: it is taken to
+reach the same."""
 
 
 def find(graph: Graph, node: fx.Node) -> ResamplingJob | None:
@@ -93,13 +103,6 @@ def _scale(size: int, out: int, corners: bool, factor: float | None) -> float:
     return 1.0 / factor if factor is not None and factor > 0 else size / out
 
 
-def parameters(job: ResamplingJob) -> dict[str, list[Any]]:
-    """Choices for the kernels, the default first. Sixteen elements a result and eight planes took
-    254 registers of a thread (sm_90)."""
-    planes = [4, 8] if job.is_cubic else [8, 4, 16]
-    return {"BLOCK_SIZE": [128, 256], "BLOCK_PLANES": planes, "num_warps": [4, 8]}
-
-
 def matches(graph: Graph) -> list[Match]:
     """Images that are resampled, each with what a kernel is estimated to save."""
     return [
@@ -112,7 +115,7 @@ def matches(graph: Graph) -> list[Match]:
             benefit=_benefit(graph, node, job),
             plain=False,
             differentiable=True,
-            data={"parameters": parameters(job)},
+            data={"parameters": PARAMETERS},
         )
         for node in graph.nodes
         if (job := find(graph, node)) is not None
@@ -122,10 +125,9 @@ def matches(graph: Graph) -> list[Match]:
 def _benefit(graph: Graph, node: fx.Node, job: ResamplingJob) -> float:
     moved = cost.bytes_of(node) + cost.bytes_of(node.args[0])
     moving_s, overhead_s = moved / cost.rates(graph).bytes_per_s, cost.rates(graph).overhead_s
-    eager_s, kernels = moving_s / EAGER_SHARE + overhead_s, 1
-    if job.is_trained:
-        eager_s, kernels = eager_s + moving_s / EAGER_SHARE_BACKWARD + 2 * overhead_s, 2
-    ours_s = cost.launched_seconds(graph, kernels * moving_s / OWN_SHARE, kernels)
+    kernels = 2 if job.is_trained else 1
+    eager_s = kernels * (moving_s / EAGER_SHARE[job.is_cubic] + overhead_s)
+    ours_s = cost.launched_seconds(graph, kernels * moving_s / OWN_SHARE[job.is_cubic], kernels)
     return cost.share_of(graph, eager_s, ours_s, MIN_SAVING)
 
 
@@ -154,7 +156,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     (node,) = match.nodes
     job = find(graph, node)
     assert job is not None, "find it first"
-    chosen = {name: choice.get(name, found[0]) for name, found in parameters(job).items()}
+    chosen = {name: choice.get(name, found[0]) for name, found in PARAMETERS.items()}
     job = replace(job, choice=chosen)
 
     def make(name: str) -> GeneratedSource:
