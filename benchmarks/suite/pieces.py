@@ -1,6 +1,6 @@
 """Pieces of models that the tables of training.py do not have: heads cut from one fused product and
-normalized, rotated heads, images that are resampled, maxima with their places, and products of a
-few rows with weights of 8 and 4 bits.
+normalized, rotated heads, images that are resampled, maxima with their places, products of a few
+rows with weights of 8 and 4 bits, and bags of embeddings.
 
 `python -m benchmarks.suite FOLDER --pieces` writes the files, and
 `python -m benchmarks.training_times FOLDER --out FILE` times them. Forward and backward in half
@@ -50,6 +50,12 @@ MAXIMA = {
     "max_of_points": ("x.max(2)[0]", (32, 1024, 4096)),
     "max_of_channels": ("x.max(1)[0]", (16, 151, 127, 129)),
 }
+BAGS = {
+    "bag_sum": ("F.embedding_bag(x, self.w, mode='sum')", (200000, 128), (16384, 20)),
+    "bag_mean": ("F.embedding_bag(x, self.w, mode='mean')", (1000000, 64), (65536, 8)),
+    "embedding": ("F.embedding(x, self.w)", (50257, 768), (32, 1024)),
+    "embedding_of_few": ("F.embedding(x, self.w)", (512, 1024), (64, 512)),
+}
 WEIGHTS = ((11008, 4096), (4096, 14336))
 INT8 = """self.register_buffer("w", torch.randint(-127, 128, ({n}, {k}), dtype=torch.int8))
 self.register_buffer("s", torch.rand({n}, dtype={d}) / 2000)"""
@@ -62,7 +68,7 @@ return F.linear(x, w.reshape({n}, {k}))"""
 
 def tasks() -> list[SuiteTask]:
     """Every task; kinds take turns, so that the beginning of a run has all of them."""
-    kinds = [_heads(), _rotated(), _resized(), _maxima(), _stored()]
+    kinds = [_heads(), _rotated(), _resized(), _maxima(), _stored(), _looked_up()]
     turns = max(map(len, kinds))
     ordered = [kind[turn] for turn in range(turns) for kind in kinds if turn < len(kind)]
     return [
@@ -112,7 +118,7 @@ def _rotated() -> list[SuiteTask]:
 
 def _resized() -> list[SuiteTask]:
     pairs = [(shape, kind) for shape in IMAGES for kind in RESIZED]
-    return [
+    trained = [
         SuiteTask(
             name=f"{kind}_{'x'.join(map(str, shape))}_{DTYPES[index % 2]}",
             doc=f"Images resampled, {kind.replace('_', ' ')}, {DTYPES[index % 2]}.",
@@ -122,6 +128,17 @@ def _resized() -> list[SuiteTask]:
         )
         for index, (shape, kind) in enumerate(pairs)
     ]
+    alone = [
+        SuiteTask(
+            name=f"{kind}_forward_8x64x128x128_bfloat16",
+            doc=f"Images resampled, {kind}, bfloat16, forward alone.",
+            family="resampling",
+            forward=RESIZED[kind],
+            inputs={"x": "torch.randn(8, 64, 128, 128, dtype=torch.bfloat16)"},
+        )
+        for kind in ("bilinear", "bicubic")
+    ]
+    return [*trained, *alone]
 
 
 def _maxima() -> list[SuiteTask]:
@@ -156,6 +173,20 @@ def _stored() -> list[SuiteTask]:
                     )
                 )
     return made
+
+
+def _looked_up() -> list[SuiteTask]:
+    return [
+        SuiteTask(
+            name=f"{name}_{'x'.join(map(str, shape))}_of_{table[0]}x{table[1]}_bfloat16",
+            doc=f"Rows of a table of {table[0]} rows looked up, bfloat16.",
+            family="lookup",
+            forward=forward,
+            inputs={"x": f"torch.randint(0, {table[0]}, {shape})"},
+            setup=f"self.w = nn.Parameter(torch.randn({table[0]}, {table[1]}, dtype=torch.bfloat16))",
+        )
+        for name, (forward, table, shape) in BAGS.items()
+    ]
 
 
 def _given(shape: tuple[int, ...], dtype: str) -> str:

@@ -46,6 +46,16 @@ def _refusal(graph: Graph, node: fx.Node) -> str | None:
     """Why no kernel is made of a lookup; None where one is. "": of another node."""
     if op_name(node) not in ("embedding", "embedding_bag"):
         return ""
+    if (why := _tensors_refusal(node)) is not None:
+        return why
+    if graph.gradients and (graph.origin.hides_gradients or not graph.carries(node.args[0])):
+        return "the table is not trained, and its kernel has a backward"
+    if op_name(node) == "embedding":
+        return None if graph.gradients else ""
+    return _bag_refusal(graph, node)
+
+
+def _tensors_refusal(node: fx.Node) -> str | None:
     weight, indices = node.args[0].meta["val"], node.args[1].meta["val"]
     if weight.dtype not in FLOATS or indices.dtype not in WHOLE:
         return f"no kernel reads {weight.dtype} by {indices.dtype}"
@@ -53,10 +63,10 @@ def _refusal(graph: Graph, node: fx.Node) -> str | None:
         return "the table is not contiguous, or has no rows"
     if argument(node, "scale_grad_by_freq") or argument(node, "sparse"):
         return "its gradient is sparse, or scaled by frequency"
-    if graph.gradients and (graph.origin.hides_gradients or not graph.carries(node.args[0])):
-        return "the table is not trained, and its kernel has a backward"
-    if op_name(node) == "embedding":
-        return None if graph.gradients else ""
+    return None
+
+
+def _bag_refusal(graph: Graph, node: fx.Node) -> str | None:
     if argument(node, "mode") not in MODES or argument(node, "include_last_offset"):
         return "it takes maxima, or has an offset more than bags"
     if argument(node, "per_sample_weights") is not None or _padding(node) is not None:
@@ -137,7 +147,7 @@ def parameters(job: LookupJob) -> dict[str, list[Any]]:
         warps = max(1, min(8, block * items // 512))
         found = {"BLOCK_SIZE": [block], "BLOCK_ITEMS": [items], "num_warps": [warps, 2 * warps]}
     if job.is_trained:
-        found |= {"BACKWARD_SIZE": [64, 128], "backward_num_warps": [4, 8]}
+        found |= {"BACKWARD_SIZE": [64, 128], "backward_num_warps": [1, 2]}
     return found
 
 

@@ -14,9 +14,10 @@ from typing import Any
 from kernel_lsp.rewrite.codegen.core import source
 from kernel_lsp.rewrite.generated import GeneratedSource
 
-CHUNK = 64
-"""Sorted indices of a program of the backward. An index that comes 100,000 times has 1,600 parts,
-which one program adds up."""
+CHUNK = 32
+"""Sorted indices of a program of the backward. An index that comes 100,000 times has 3,100 parts,
+which one program adds up. With 64 of them and four warps a scan has 46 instructions for an element,
+so and with one warp 19 and no barrier (ahead of time for sm_90)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +62,7 @@ def _{name}_kernel(
         items = first + tl.arange(0, BLOCK_ITEMS)[:, None]
         inside = items < end  # the last block of a bag is not full
         index = tl.load(indices_ptr + items, mask=inside, other=0).to(tl.int64)
-        known = (index >= 0) & (index < n_table)
+        known = (index >= 0) & (index < n_table)  # others would read foreign memory
         where = weight_ptr + index * n_features + features
         rows = tl.load(where, mask=inside & known & (features < n_features), other=0.0).to(tl.float32)
         rows = tl.where(known, rows, float("nan"))
@@ -100,6 +101,11 @@ def {launcher}(weight, indices):
     """
     return torch.nn.functional.embedding(indices, weight)
 '''
+AGAIN = """\
+        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own
+            again = torch.ops.aten.embedding_dense_backward
+            return again(grad, indices, ctx.n_table, {padding}, False), None
+"""
 BACKWARD = '''\
 @triton.jit
 def _add_runs(left, left_begins, right, right_begins):
@@ -109,8 +115,8 @@ def _add_runs(left, left_begins, right, right_begins):
 
 @triton.jit
 def _{name}_runs_kernel(
-    grad_ptr, keys_ptr, rows_ptr, {sizes_ptr}grad_weight_ptr, parts_ptr, n_items, n_chunks, n_features: tl.constexpr,
-    CHUNK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    grad_ptr, keys_ptr, rows_ptr, {sizes_ptr}grad_weight_ptr, parts_ptr, n_items, n_chunks, n_table,
+    n_features: tl.constexpr, CHUNK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program adds up the runs of equal indices in a chunk, for BLOCK_SIZE features."""
     chunk = tl.program_id(0).to(tl.int64)  # int64: offsets can pass 2**31
@@ -118,37 +124,39 @@ def _{name}_runs_kernel(
     places = chunk * CHUNK + tl.arange(0, CHUNK)[:, None]
     inside = places < n_items  # the last chunk is not full
     key = tl.load(keys_ptr + places, mask=inside, other=-1).to(tl.int64)
-    before = tl.load(keys_ptr + places - 1, mask=inside & (places > 0), other=-1)
+    before = tl.load(keys_ptr + places - 1, mask=inside & (places > 0), other=-1)  # the first has none
     behind = tl.load(keys_ptr + places + 1, mask=places + 1 < n_items, other=-1)
     row = tl.load(rows_ptr + places, mask=inside, other=0)
-    mask = inside & (features < n_features)
+    mask = inside & (features < n_features)  # BLOCK_SIZE may not divide the features
     grad = tl.load(grad_ptr + row * n_features + features, mask=mask, other=0.0).to(tl.float32)
 {scale}    begins = tl.broadcast_to((key != before).to(tl.int32), [CHUNK, BLOCK_SIZE])
     sums, _ = tl.associative_scan((grad, begins), 0, _add_runs)
-    # A run has its sum at its last place here; others of a chunk may hold parts of it.
-    last = mask & ((key != behind) | (places == chunk * CHUNK + CHUNK - 1))
-    was = tl.load(keys_ptr + chunk * CHUNK - 1, mask=chunk > 0, other=-1)
+    ends = (key != behind) | (places == chunk * CHUNK + CHUNK - 1)  # where a run has its sum
+    was = tl.load(keys_ptr + chunk * CHUNK - 1, mask=chunk > 0, other=-1)  # the first has none
     will_be = tl.load(keys_ptr + (chunk + 1) * CHUNK, mask=(chunk + 1) * CHUNK < n_items, other=-1)
-    whole = last & (key != was) & (key != will_be)
-    tl.store(grad_weight_ptr + key * n_features + features, sums, mask=whole{unpadded})
+    whole = (key != was) & (key != will_be)  # no other chunk has a part of the run
+    known = (key >= 0) & (key < n_table){unpadded}  # others would be written to foreign memory
+    tl.store(grad_weight_ptr + key * n_features + features, sums, mask=mask & ends & whole & known)
     part = parts_ptr + tl.where(key == was, chunk, n_chunks + chunk) * n_features + features
-    tl.store(part, sums, mask=last & ((key == was) | (key == will_be)))
+    is_part = (key == was) | (key == will_be)  # the run reaches over an edge of the chunk
+    tl.store(part, sums, mask=mask & ends & is_part)
 
 
 @triton.jit
 def _{name}_parts_kernel(
-    keys_ptr, grad_weight_ptr, parts_ptr, n_items, n_chunks, n_features: tl.constexpr, CHUNK: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
+    keys_ptr, grad_weight_ptr, parts_ptr, n_items, n_chunks, n_table, n_features: tl.constexpr,
+    CHUNK: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program adds up the parts of the run that begins in its chunk and reaches over its end."""
     chunk = tl.program_id(0).to(tl.int64)  # int64: offsets can pass 2**31
     features = tl.program_id(1) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     mask = features < n_features  # BLOCK_SIZE is rounded up to a power of two
-    goes_on = (chunk + 1) * CHUNK < n_items
+    goes_on = (chunk + 1) * CHUNK < n_items  # another chunk is behind it
     key = tl.load(keys_ptr + (chunk + 1) * CHUNK - 1, mask=goes_on, other=-1).to(tl.int64)
-    was = tl.load(keys_ptr + chunk * CHUNK - 1, mask=goes_on & (chunk > 0), other=-1)
+    was = tl.load(keys_ptr + chunk * CHUNK - 1, mask=goes_on & (chunk > 0), other=-1)  # the first has none
     will_be = tl.load(keys_ptr + (chunk + 1) * CHUNK, mask=goes_on, other=-2)
-    if (key != was) & (key == will_be){unpadded}:
+    known = (key >= 0) & (key < n_table){unpadded}  # others would be written to foreign memory
+    if known & (key != was) & (key == will_be):
         total = tl.load(parts_ptr + (n_chunks + chunk) * n_features + features, mask=mask, other=0.0)
         while key == will_be:
             chunk += 1
@@ -173,12 +181,12 @@ def {name}_backward(grad, indices, {offsets_first}n_table):
         rows = {rows}
         grid = (n_chunks, {backward_blocks})
         _{name}_runs_kernel[grid](
-            grad, keys, rows, {sizes_argument}grad_weight, parts, n_items, n_chunks, {n_features}, CHUNK={chunk},
-            BLOCK_SIZE={backward_block}, num_warps={backward_warps},
+            grad, keys, rows, {sizes_argument}grad_weight, parts, n_items, n_chunks, n_table,
+            {n_features}, CHUNK={chunk}, BLOCK_SIZE={backward_block}, num_warps={backward_warps},
         )
         _{name}_parts_kernel[grid](
-            keys, grad_weight, parts, n_items, n_chunks, {n_features}, CHUNK={chunk}, BLOCK_SIZE={backward_block},
-            num_warps=1,
+            keys, grad_weight, parts, n_items, n_chunks, n_table, {n_features}, CHUNK={chunk},
+            BLOCK_SIZE={backward_block}, num_warps=1,
         )
     return grad_weight
 
@@ -195,16 +203,10 @@ class _{title}(torch.autograd.Function):
         ctx.n_table = weight.shape[0]
         return {name}_forward(weight, indices{offsets})
 
-    @staticmethod
+    @staticmethod{once}
     def backward(ctx, grad):
         (indices{offsets_or_comma}) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own
-            order = torch.arange(indices.numel(), device=indices.device)
-            rows = {rows}
-            added = grad.reshape(-1, {n_features})[rows]{again_scaled}
-            grad_weight = grad.new_zeros(ctx.n_table, {n_features})
-            return grad_weight.index_add(0, indices.reshape(-1), added), None{no_offsets}
-        return {name}_backward(grad, indices, {offsets_first}ctx.n_table), None{no_offsets}
+{again}        return {name}_backward(grad, indices, {offsets_first}ctx.n_table), None{no_offsets}
 
 
 def {name}(weight, indices{offsets}):
@@ -215,8 +217,7 @@ def {name}(weight, indices{offsets}):
 def emit(job: LookupJob) -> GeneratedSource:
     """Source of the kernels of a job with their launcher."""
     texts = [_forward(job), *([_backward(job)] if job.is_trained else [])]
-    made = source.module(job.name, texts, job.summary, ())
-    return made
+    return source.module(job.name, texts, job.summary, ())
 
 
 def _given(job: LookupJob) -> dict[str, Any]:
@@ -255,30 +256,47 @@ def _forward(job: LookupJob) -> str:
 
 def _backward(job: LookupJob) -> str:
     block = min(job.choice["BACKWARD_SIZE"], source.next_power_of_two(job.n_features))
-    unpadded = "" if job.padding is None else f" & (key != {job.padding})"
-    varies = job.is_mean and job.has_offsets
-    sizes = "torch.diff(offsets, append=offsets.new_tensor([indices.numel()]))"
-    scale = "    grad = grad / tl.load(sizes_ptr + row, mask=inside, other=1)\n" if varies else ""
-    if job.is_mean and not varies:
-        scale = f"    grad = grad / {job.length}\n"
-    again = f" / {sizes}[rows, None]" if varies else f" / {job.length}" if job.is_mean else ""
-    rows = "order" if not job.is_bag else f"order // {job.length}"
-    if job.has_offsets:
-        rows = "torch.searchsorted(offsets, order, right=True) - 1"
+    offsets = {
+        "offsets_first": "offsets, ",
+        "offsets_or_comma": ", offsets",
+        "no_offsets": ", None",
+    }
+    if not job.has_offsets:
+        offsets = {"offsets_first": "", "offsets_or_comma": ",", "no_offsets": ""}
     return BACKWARD.format(
         **_given(job),
-        offsets_first="offsets, " if job.has_offsets else "",
-        offsets_or_comma=", offsets" if job.has_offsets else ",",
-        no_offsets=", None" if job.has_offsets else "",
-        sizes_ptr="sizes_ptr, " if varies else "",
-        sizes_argument=f"{sizes}, " if varies else "",
-        scale=scale,
-        unpadded=unpadded,
-        rows=rows,
-        again_scaled=again,
+        **offsets,
+        **_scaled(job),
+        unpadded="" if job.padding is None else f" & (key != {job.padding})",
+        rows=_rows(job),
+        again=""
+        if job.is_bag
+        else AGAIN.format(padding=-1 if job.padding is None else job.padding),
+        once="\n    @torch.autograd.function.once_differentiable" if job.is_bag else "",
         chunk=CHUNK,
         last_of_chunk=CHUNK - 1,
         backward_block=block,
         backward_blocks=-(-job.n_features // block),
         backward_warps=job.choice["backward_num_warps"],
     )
+
+
+def _scaled(job: LookupJob) -> dict[str, str]:
+    """What a mean divides the gradient by."""
+    given = {"sizes_ptr": "", "sizes_argument": "", "scale": ""}
+    if job.is_mean and job.has_offsets:
+        given["sizes_ptr"] = "sizes_ptr, "
+        given["sizes_argument"] = (
+            "torch.diff(offsets, append=offsets.new_tensor([indices.numel()])), "
+        )
+        given["scale"] = "    grad = grad / tl.load(sizes_ptr + row, mask=inside, other=1)\n"
+    elif job.is_mean:
+        given["scale"] = f"    grad = grad / {job.length}\n"
+    return given
+
+
+def _rows(job: LookupJob) -> str:
+    """Source of the row of the gradient for each index, in the order in which they are sorted."""
+    if job.has_offsets:
+        return "torch.searchsorted(offsets, order, right=True) - 1"
+    return f"order // {job.length}" if job.is_bag else "order"
