@@ -28,6 +28,13 @@ def one(model, tokens, count):
     return tokens
 
 
+def search(fit_model, ask, found, count):
+    for _ in range(count):
+        fitted = fit_model(found, num_samples=128)
+        found = torch.cat((found, ask(fitted)), dim=0)
+    return found
+
+
 def collect(model, loader, found):
     for x in loader:
         found = torch.cat((found, model(x).argmax(-1)))

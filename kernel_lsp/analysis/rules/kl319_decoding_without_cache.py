@@ -11,7 +11,8 @@ from kernel_lsp.analysis.scripts import Script, ScriptLoop, each_time, own_nodes
 from kernel_lsp.analysis.source import walk
 
 _CAT = ("torch.cat", "torch.concat", "torch.hstack")
-_SAMPLES = re.compile(r"argmax|multinomial|topk|sample|Categorical")
+_SAMPLES = re.compile(r"(?:argmax|multinomial|topk|sample|Categorical)\w{0,30}\(")
+"""A call: an optimizer's loop with ``num_samples=128`` draws no token."""
 _CACHED = re.compile(r"past|cache|\bkv\b|input_pos|start_pos|state|hidden", re.IGNORECASE)
 _MODEL = re.compile(r"(^self$)|model|net\b|decoder|transformer|gpt|llm|\blm\b", re.IGNORECASE)
 
