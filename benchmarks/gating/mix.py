@@ -90,7 +90,10 @@ ELEMENTS, ROWS = "(triton.cdiv(y.numel(), {block}),)", "(y.shape[0],)"
 CODE = {
     # name: (kernel body, pointers, tensors, grid, size, block, init, before)
     "squared relu": (POINTWISE, "y_ptr", "y", ELEMENTS, "y.numel()", None, "pass", "y = x.contiguous()"),
-    "softmax": (SOFTMAX, "y_ptr", "y", ROWS, "y.shape[1]", 512, "pass", "y = x.contiguous()"),
+    "softmax": (
+        SOFTMAX, "y_ptr", "y", ROWS, "y.shape[1]", "triton.next_power_of_2(y.shape[1])",
+        "pass", "y = x.contiguous()",
+    ),
     "layer norm": (
         NORM, "y_ptr, w_ptr, b_ptr", "y, self.norm.weight, self.norm.bias", ROWS, "y.shape[1]", 512,
         "self.norm = nn.LayerNorm(512)", "y = x.contiguous()",
