@@ -7,9 +7,11 @@ generators other than torch's, Python's and numpy's."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,6 +23,9 @@ _seed_torch = torch.manual_seed if _OTHERS else torch.default_generator.manual_s
 """Where torch is built for the CPU alone, its own function notes a traceback for each device that
 it lacks: a third of a small verdict's CPU time in the judge."""
 _seed_python = random.seed
+MAX_HELD = 2**20
+"""Parameters' elements up to which they have gradients before a call; a call of more takes long
+enough without."""
 
 
 def relations(result: Any, arguments: Any, state: dict[str, torch.Tensor]) -> list[list[str]]:
@@ -63,6 +68,28 @@ def _first(tensor: torch.Tensor) -> int:
 def _end(tensor: torch.Tensor) -> int:
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return _first(tensor) + (last + 1) * tensor.element_size()
+
+
+@contextlib.contextmanager
+def held_gradients(target: Any) -> Iterator[list[str]]:
+    """Inside the block each parameter has a gradient of ones, as it has one where steps are
+    accumulated, if they have few elements; the list has afterwards those that lost or changed it,
+    as marks of a call."""
+    named = dict(target.named_parameters()) if isinstance(target, torch.nn.Module) else {}
+    held = {name: one for name, one in named.items() if one.requires_grad}
+    if sum(one.numel() for one in held.values()) > MAX_HELD:
+        held = {}
+    given = {name: torch.ones_like(one, requires_grad=False) for name, one in held.items()}
+    left: list[str] = []
+    for name, one in held.items():
+        one.grad = given[name]
+    try:
+        yield left
+    finally:
+        for name, one in held.items():
+            if one.grad is not given[name] or not bool((given[name] == 1).all()):
+                left.append(f"parameter {name!r}: not the gradient that it had")
+            one.grad = None if one.grad is given[name] else one.grad
 
 
 def marks(arguments: Any, target: Any, required: list[bool]) -> list[str]:

@@ -132,6 +132,7 @@ class Trials:
             "grad": trial["grad"],
             "single": trial["single"],
             "circumstance": trial["circumstance"],
+            "held": trial["held"],
             "fresh": False,
         }, blobs
 

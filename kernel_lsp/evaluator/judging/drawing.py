@@ -17,8 +17,10 @@ from kernel_lsp.evaluator.tensors import as_stored, map_tensors, tensor_leaves, 
 def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> TrialInputs:
     """Inputs and parameters of one trial; the same seed and descriptor give the same trial
     everywhere."""
-    made = _edit_trial if descriptor.get("edit") else _draw_trial
-    return {**made(reference, seed, descriptor), "descriptor": descriptor}
+    made = (_edit_trial if descriptor.get("edit") else _draw_trial)(reference, seed, descriptor)
+    if reference.ordered:
+        made["arguments"] = variations.in_order(made["arguments"], reference.ordered)
+    return {**made, "descriptor": descriptor}
 
 
 def _draw_trial(reference: Reference, seed: int, descriptor: dict[str, Any]) -> TrialInputs:

@@ -530,23 +530,27 @@ def coarsen(values: torch.Tensor) -> torch.Tensor:
     ).to(values.dtype)
 
 
-def nudge(values: torch.Tensor, like: torch.dtype, draw: torch.Generator) -> torch.Tensor:
+def nudge(
+    values: torch.Tensor, like: torch.dtype, draw: torch.Generator, sign: int = 1
+) -> torch.Tensor:
     """``values`` (double) each moved by a uniform relative amount of at most half an eps of
-    ``like``."""
+    ``like``; with a ``sign`` of -1 to its other side."""
     if values.dtype.is_complex:
-        return torch.view_as_complex(nudge(torch.view_as_real(values), like.to_real(), draw))
-    half = torch.finfo(like).eps / 2
+        return torch.view_as_complex(nudge(torch.view_as_real(values), like.to_real(), draw, sign))
+    half = sign * torch.finfo(like).eps / 2
     amount = torch.rand(values.shape, generator=draw, dtype=torch.float64, device=draw.device)
     amount = amount.to(values.device)
     return values * (1 + half * (2 * amount - 1))
 
 
-def nudge_zeros(values: torch.Tensor, like: torch.dtype, draw: torch.Generator) -> torch.Tensor:
+def nudge_zeros(
+    values: torch.Tensor, like: torch.dtype, draw: torch.Generator, sign: int = 1
+) -> torch.Tensor:
     """``values`` (double) whose zeros are the smallest normal number of ``like`` instead, each of
-    either sign."""
-    sign = torch.rand(values.shape, generator=draw, device=draw.device).to(values.device) - 0.5
+    either sign; with a ``sign`` of -1 of the other."""
+    side = torch.rand(values.shape, generator=draw, device=draw.device).to(values.device) - 0.5
     tiny = torch.finfo(like).smallest_normal
-    return torch.where(values == 0, torch.copysign(values.new_tensor(tiny), sign), values)
+    return torch.where(values == 0, torch.copysign(values.new_tensor(tiny), sign * side), values)
 
 
 def degenerate(outputs: list[torch.Tensor]) -> str | None:

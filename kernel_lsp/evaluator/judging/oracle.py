@@ -10,6 +10,7 @@ import hashlib
 import random
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from kernel_lsp.evaluator.gradients import (
 )
 from kernel_lsp.evaluator.judging import needs, noise, numerics, variations
 from kernel_lsp.evaluator.judging.split_products import SplitProducts
+from kernel_lsp.evaluator.judging.widening import in_float64, names_types
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import as_stored, map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
@@ -40,6 +42,8 @@ words)."""
 T = TypeVar("T")
 RANGE_BOUND = ("binary_cross_entropy(", "BCELoss(", "multinomial(", "bernoulli(", ".erfinv(")
 """Operations that refuse (on a GPU: kill the process for) values outside a range."""
+ORDER_BOUND = ("searchsorted(", "bucketize(")
+"""Operations whose results have no meaning where their bounds are in no order."""
 NEAR_SHARE = 32
 """Inputs that fit so often into the device's memory are drawn there: an oracle in float64, several
 copies and another program's are there as well."""
@@ -107,6 +111,7 @@ class Reference:
         self.insensitive: list[int] = []
         """Places of the outputs that are the same for other inputs."""
         self.layouts: list[str] = []
+        self._names_types = names_types(program)
         self._delicate = any(name in program.source for name in variations.DELICATE)
         self.batch: tuple[tuple[int, ...], list[int]] | None = None
         """Which arguments share a batch dimension, and other sizes for it; None: none was
@@ -119,6 +124,8 @@ class Reference:
         """Whether a comparison was rehearsed; see Session.rehearse."""
         self.draws_near = False
         """Whether inputs are drawn in the device's memory; see :meth:`settle`."""
+        self.ordered: frozenset[int] = frozenset()
+        """Numbers of argument tensors that are in ascending order in every trial."""
 
     @property
     def callee(self) -> Callee:
@@ -154,7 +161,10 @@ class Reference:
     def settle(self, given: Any) -> None:
         """Draw on the device from now on where inputs are a small part of its memory: a trial of
         64 million elements took two CPU threads 1 to 6 s, and a dozen trials are drawn for every
-        candidate."""
+        candidate. Keep in order what is in order where the program asks for that."""
+        if any(word in self.program.source for word in ORDER_BOUND):
+            leaves = enumerate(tensor_leaves(given))
+            self.ordered = frozenset(place for place, one in leaves if variations.is_ordered(one))
         place = torch.device(self.device.place)
         if place.type == "cuda":
             size = sum(t.numel() * t.dtype.itemsize for t in tensor_leaves(given))
@@ -211,7 +221,9 @@ class Reference:
         callee = self.subject.single if trial.get("single") else self.callee
         before = self._prepare(callee.target, trial["state"], noise_seed)
         required = relations.requirements(placed)
-        result = self._call(callee, placed, _records(trial, self.grad), _circumstance(trial))
+        grad, circumstance = _records(trial, self.grad), _circumstance(trial)
+        with relations.held_gradients(callee.target if trial.get("held") else None) as left:
+            result = self._call(callee, placed, grad, circumstance)
         drawn = relations.generators(self.device.place)
         return Ran(
             output=map_tensors(lambda t: t.detach().clone(), result),
@@ -220,7 +232,7 @@ class Reference:
             carries_grad=[t.requires_grad for t in tensor_leaves(result)],
             relations=relations.relations(result, placed, self._memory(callee)),
             names=relations.names(result),
-            marks=relations.marks(placed, callee.target, required),
+            marks=left + relations.marks(placed, callee.target, required),
             generators=drawn,
             draws=drawn != before,
         )
@@ -260,7 +272,7 @@ class Reference:
         def run() -> tuple[Any, ModuleState]:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
-            with self._replaying(drawn):
+            with self._replaying(drawn), self._calculating_wide(trial):
                 placed = map_tensors(self.place, wide["arguments"])
                 grad = _records(trial, self.grad)
                 result = self._call(self.wide, placed, grad, _circumstance(trial, wide=True))
@@ -307,7 +319,7 @@ class Reference:
             wide = self._widened(trial, moved or last_bit, about_zero=moved, last_bit=last_bit)
             drawn = self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
-            with self._replaying(drawn):
+            with self._replaying(drawn), self._calculating_wide(trial):
                 wider, heavier = map_tensors(widen, cotangents), map_tensors(widen, weights)
                 return self._gradients(self.wide, wide, wider, heavier)
 
@@ -381,6 +393,10 @@ class Reference:
             yield
         replay.end()
 
+    def _calculating_wide(self, trial: TrialInputs) -> AbstractContextManager[None]:
+        given = tensor_leaves([trial["arguments"], trial["state"]])
+        return in_float64({tensor.dtype for tensor in given}, self._names_types)
+
     def _in_float64(self, run: Callable[[], T], *, lasting: bool) -> T | None:
         """``lasting``: what fails once fails always."""
         if self.oracle_note:
@@ -403,13 +419,15 @@ class Reference:
         zero moves, too, to either side. There a slope may have a step, and each value between both
         sides is a gradient: clamp(min=0) and relu() differ so."""
 
+        sign = trial.get("sign", 1)
+
         def widen(value: torch.Tensor) -> torch.Tensor:
             wide = widen_tensor(value.detach())
             if moved and wide.dtype in (torch.float64, torch.complex128):
                 like = torch.float64 if last_bit else value.dtype.to_real()
-                wide = numerics.nudge(wide, like, trial["draw"])
+                wide = numerics.nudge(wide, like, trial["draw"], sign)
             if moved and about_zero and wide.dtype is torch.float64:
-                wide = numerics.nudge_zeros(wide, value.dtype, trial["draw"])
+                wide = numerics.nudge_zeros(wide, value.dtype, trial["draw"], sign)
             return wide.requires_grad_(value.requires_grad)
 
         state = {k: widen(v) for k, v in trial["state"].items()}

@@ -52,7 +52,8 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     gradients are recorded. group, size: dimensions of another size. single: in float32 instead of
     16 bits. lenient: the candidate may raise. gradients: compared too. cotangents: how their
     weights lie in memory. twice: the graph of that call is used a second time. second: gradients of
-    gradients too. circumstance: see circumstances.py."""
+    gradients too. circumstance: see circumstances.py. held: parameters have gradients before the
+    call (relations.py)."""
     pick = random.Random(seed ^ 0x91A7)
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
@@ -75,6 +76,7 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
             trial["update"] = "none"
         trial["switch"] = reference.is_module and pick.random() < 0.5
         _plan_recording(trial, reference, big)
+    _plan_held(made)
     _plan_backward([trial for trial in made if trial["gradients"]], big)
     return made
 
@@ -84,6 +86,13 @@ def _plan_recording(trial: Descriptor, reference: Reference, big: bool) -> None:
     compared = reference.grad and trial["family"] in (FEW if big else COMPARED)
     trial["gradients"] = (compared and not trial["lenient"]) or trial["grad"]
     trial["grad"] = trial["grad"] or (reference.grad and not trial["circumstance"])
+
+
+def _plan_held(trials: list[Descriptor]) -> None:
+    """Parameters have gradients before the first call, and before the first that records any."""
+    recording = [trial for trial in trials if trial["grad"]]
+    for trial in (*trials[:1], *recording[:1]):
+        trial["held"] = True
 
 
 def _plan_backward(differentiated: list[Descriptor], big: bool) -> None:
@@ -114,7 +123,7 @@ def plain(family: str) -> Descriptor:
         "family": family, "layout": "as_given", "batch": None, "edit": None, "grad": False,
         "twice": False, "cotangents": "as_given",
         "group": None, "size": None, "single": False, "lenient": False, "second": False,
-        "circumstance": "",
+        "circumstance": "", "held": False,
     }  # fmt: skip
 
 

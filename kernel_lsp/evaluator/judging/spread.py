@@ -95,6 +95,8 @@ class RoundingSpread:
     truth: ResultList | None
     moved: list[ResultList] = field(default_factory=list)
     """The oracle's, of moved inputs and parameters."""
+    states: list[torch.Tensor] = field(default_factory=list)
+    """Of the generator, before each of them that nothing was moved back of."""
     further: list[ResultList] = field(default_factory=list)
     """The same, with moved weights of gradients."""
     errors: list[ResultList] = field(default_factory=list)
@@ -109,8 +111,21 @@ class RoundingSpread:
     def move(self, count: int) -> None:
         """Measure oracles of moved inputs and parameters."""
         for _ in range(count):
+            self.states.append(self.trial["draw"].get_state())
             if found := self.runs.oracle(self.trial, Moved.INPUTS):
                 self.moved.append(found)
+
+    def move_back(self) -> None:
+        """Measure the same with everything moved as far to its other side. Rounding has no more to
+        say there, but where a slope has a step at a value, as a clamp has at its bounds, one of two
+        is beyond it."""
+        draw, states = self.trial["draw"], self.states
+        self.states, now = [], draw.get_state()
+        for state in states:
+            draw.set_state(state)
+            if found := self.runs.oracle({**self.trial, "sign": -1}, Moved.INPUTS):
+                self.moved.append(found)
+        draw.set_state(now)
 
     def try_as_good(self, count: int = 1) -> None:
         """Measure the original's errors on inputs that are as good."""
@@ -126,6 +141,7 @@ class RoundingSpread:
         """One round of everything; whether anything could be measured."""
         before = self.count
         try:
+            self.move_back()
             if found := self.runs.oracle(self.trial, Moved.ALL):
                 self.further.append(found)
             self.try_as_good()

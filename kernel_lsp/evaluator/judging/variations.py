@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -213,6 +214,25 @@ def with_row_of(tensor: torch.Tensor, other: torch.Tensor, draw: torch.Generator
     made = tensor.detach().clone()
     made[row] = other.detach()[row]
     return made.requires_grad_(tensor.requires_grad)
+
+
+def is_ordered(tensor: torch.Tensor) -> bool:
+    """Whether its numbers are one row in ascending order, as bounds of intervals are."""
+    return tensor.dim() == 1 and tensor.numel() > 2 and bool((tensor.diff() >= 0).all())
+
+
+def in_order(arguments: Any, places: Collection[int]) -> Any:
+    """The arguments with the tensors of these numbers in ascending order; what is not a number,
+    and has none, is infinite."""
+    numbers = itertools.count()
+
+    def ordered(tensor: torch.Tensor) -> torch.Tensor:
+        if next(numbers) not in places:
+            return tensor
+        values = torch.where(tensor.isnan(), torch.inf, tensor.detach())
+        return values.sort().values.requires_grad_(tensor.requires_grad)
+
+    return map_tensors(ordered, arguments)
 
 
 def updates(state: dict[str, torch.Tensor], count: int, pick: random.Random) -> list[str]:

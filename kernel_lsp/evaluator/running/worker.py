@@ -145,7 +145,8 @@ class Worker:
             del given
             required = relations.requirements(arguments)
             fixed = {key: value.clone() for key, value in self._fixed(message["changed"]).items()}
-            result = self._call(self.callee, arguments, message)
+            with relations.held_gradients(self.target if message.get("held") else None) as left:
+                result = self._call(self.callee, arguments, message)
             drawn = relations.generators(self.device.place)
             if self.recorder.recording and self.sample is None:
                 state = decode(message["state"], blobs)
@@ -178,7 +179,7 @@ class Worker:
             self.again[bool(message.get("grad"))] = arguments, message
         shares = relations.relations(result, arguments, state)
         self._keep(result, shares)
-        marks = relations.marks(arguments, self.target, required)
+        marks = left + relations.marks(arguments, self.target, required)
         return {**reply, "generators": drawn, "relations": shares, "marks": marks,
             "names": relations.names(result)}  # fmt: skip
 
@@ -204,8 +205,10 @@ class Worker:
             wanted = leaves_with_gradients(arguments, self.target)
             twice, keep = bool(message.get("twice")), bool(message.get("keep"))
             found = backward(result, wanted, weights, keep=twice or keep)
-            repeated = backward(result, wanted, weights, keep=keep) if twice else None
-            again = {"again": encode(repeated, out)} if twice else {}
+            again = {}
+            if twice:
+                others = decode(message["others"], blobs, self.device.place)
+                again = {"again": encode(backward(result, wanted, others, keep=keep), out)}
             self.device.synchronize()
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "the backward pass of the candidate")

@@ -35,6 +35,26 @@ def test_the_mode_that_a_module_is_left_in_is_a_mark() -> None:
     assert relations.marks([], module.forward, []) == []
 
 
+@pytest.mark.parametrize("change", ["None", "torch.zeros(2, 2)", "m.weight.grad.mul_(2)", ""])
+def test_a_gradient_that_a_parameter_had_is_not_changed_by_a_call(change: str) -> None:
+    module = torch.nn.Linear(2, 2)
+    with relations.held_gradients(module) as left:
+        assert module.bias.grad is not None
+        if change:
+            module.weight.grad = eval(change, {"torch": torch, "m": module})
+    assert left == (["parameter 'weight': not the gradient that it had"] if change else [])
+    assert module.bias.grad is None and (module.weight.grad is None) == (
+        change in ("None", "", "m.weight.grad.mul_(2)")
+    )
+
+
+def test_gradients_are_taken_away_after_a_call_that_raises() -> None:
+    module = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="no"), relations.held_gradients(module):
+        raise ValueError("no")
+    assert module.weight.grad is None
+
+
 COMPILE = """
 import sys
 import torch

@@ -94,6 +94,27 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.randn(2, 2, 24, 64, dtype=torch.bfloat16) for _ in range(3)]
 """
+ROWS = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        f = x.float()
+        return (f * torch.rsqrt(f.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+
+def get_inputs():
+    return [torch.randn(14, 40, dtype=torch.bfloat16)]
+"""
+BOUNDS = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.hardtanh(x) * 1
+
+def get_inputs():
+    return [torch.randn(8, 32, dtype=torch.bfloat16).sign()]
+"""
 
 
 class Pair:
@@ -224,6 +245,24 @@ def test_attention_that_errs_less_is_not_refused_where_a_saturated_row_is_exact_
     call = "torch.nn.functional.scaled_dot_product_attention(q, k, v)"
     pair = Pair(ATTENTION, ATTENTION.replace("s.softmax(-1) @ v", call))
     assert pair.problems(0, lambda trial: trial["family"] == "heavy_tailed" and trial["grad"]) == []
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_norm_of_the_largest_values_may_be_computed_in_float64(dtype: str) -> None:
+    """The original's float() is float64 in the oracle, where the mean of squares does not
+    overflow."""
+    rows = ROWS.replace("bfloat16", dtype)
+    pair = Pair(rows, rows.replace("x.float()", "x.double()"))
+    assert pair.problems(0, lambda trial: trial["family"] in ("as_given", "extreme")) == []
+
+
+def test_a_slope_with_a_step_at_a_value_may_be_that_of_either_side() -> None:
+    """An oracle is moved to both sides; all were on one side in every fourth trial."""
+    clamped = BOUNDS.replace("torch.nn.functional.hardtanh(x)", "x.clamp(-1, 1)")
+    pair = Pair(BOUNDS, clamped)
+    assert pair.problems(0, lambda trial: trial["grad"] and trial["family"] == "as_given") == []
+    wrong = Pair(BOUNDS, clamped.replace("* 1", "* torch.where(x.detach() < 0, 1.0, 1.05)"))
+    assert wrong.problems(0, lambda trial: trial["grad"] and trial["family"] == "as_given")
 
 
 def test_other_roundings_move_results_of_16_bits_alone_and_by_one_spacing_at_most() -> None:
