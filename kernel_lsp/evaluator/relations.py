@@ -8,9 +8,11 @@ generators other than torch's, Python's and numpy's."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import random
 import sys
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,22 +132,28 @@ def names(result: Any) -> list[list[str]]:
 
 
 def seed(number: int) -> None:
-    """Set the generators that a call may draw from."""
+    """Set the generators that a program may draw from."""
     _seed_torch(number)
     _seed_python(number)
     if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(number)
+        numpy.random.seed(number % 2**32)
 
 
 def generators(place: str) -> dict[str, str]:
     """Digests of the generators' states: equal before and after means that nothing was drawn."""
-    states = {"cpu": bytes(torch.get_rng_state().tolist())}
+    states = {"cpu": _bytes(torch.get_rng_state())}
     if place == "cuda":
-        states["cuda"] = bytes(torch.cuda.get_rng_state().tolist())
-    states["Python"] = repr(random.getstate()).encode()
+        states["cuda"] = _bytes(torch.cuda.get_rng_state())
+    version, numbers, more = random.getstate()
+    states["Python"] = array("Q", numbers).tobytes() + repr((version, more)).encode()
     if (numpy := sys.modules.get("numpy")) is not None:
         states["numpy"] = _content(numpy.random.get_state(legacy=False))
     return {name: hashlib.sha256(state).hexdigest() for name, state in states.items()}
+
+
+def _bytes(state: torch.Tensor) -> bytes:
+    """Of a generator's state. As a list of numbers it takes 0.1 ms, some 300 times in a verdict."""
+    return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 
 def _content(state: Any) -> bytes:

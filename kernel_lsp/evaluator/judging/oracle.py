@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -76,7 +74,7 @@ class Reference:
         self.device = devices.of(device)
         devices.few_threads(self.device)
         # The same program has the same parameters in every process: one seed repeats an evaluation.
-        seed_everything(
+        relations.seed(
             int(hashlib.sha256(wire.dumps([program, workload]).encode()).hexdigest()[:12], 16)
         )
         if device == "interpreter" and "triton" in program.source:
@@ -192,7 +190,7 @@ class Reference:
 
     def given(self, seed: int) -> Any:
         """[positional, by name] of one call, as the program makes them from this seed."""
-        seed_everything(seed)
+        relations.seed(seed)
         with boundary(EvaluationError, "could not judge: get_inputs() failed"):
             return self.subject.arguments(seed)
 
@@ -482,12 +480,3 @@ def _naming_unsupported() -> Iterator[None]:
         if why := interpreter.find_unsupported(error):
             raise EvaluationError(why, interpreter.REMEDY) from error
         raise
-
-
-def seed_everything(seed: int) -> None:
-    """Every generator that a program's get_inputs() may draw from."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed % 2**32)

@@ -119,13 +119,14 @@ class RoundingSpread:
         """Measure the same with everything moved as far to its other side. Rounding has no more to
         say there, but where a slope has a step at a value, as a clamp has at its bounds, one of two
         is beyond it."""
-        draw, states = self.trial["draw"], self.states
-        self.states, now = [], draw.get_state()
+        states, self.states = self.states, []
         for state in states:
+            draw = self.trial["draw"]
+            now = draw.get_state()
             draw.set_state(state)
             if found := self.runs.oracle({**self.trial, "sign": -1}, Moved.INPUTS):
                 self.moved.append(found)
-        draw.set_state(now)
+            draw.set_state(now)
 
     def try_as_good(self, count: int = 1) -> None:
         """Measure the original's errors on inputs that are as good."""
