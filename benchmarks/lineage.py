@@ -2,14 +2,15 @@
 
     PYTHONPATH=. python3 benchmarks/lineage.py --device cuda --limit-s 480 --out
     lineage-h200-DATE.json
+    … --packages DIR     kernels of installed packages are experts too (triton_targets.py says how)
 
 Every expert of benchmarks/experts is walked back, all in one process, so that one is compiled
 while another is timed. Then a fresh process judges each accepted step again. Everything judged
 lies under --data, so a run that was stopped, also by --limit-s, goes on with the same command. Two
 files are written: --out, and beside it the whole records (``….records.json``), from which drafts
 can be made elsewhere. On a CPU the interpreter judges small shapes: nothing has an effect, nothing
-is reproduced. Not covered: whether the skills help on other kernels (trainer/LOG.md: they hardly
-do)."""
+is reproduced, and packages' shapes are too large. Not covered: whether the skills help on other
+kernels (trainer/LOG.md: they hardly do)."""
 
 from __future__ import annotations
 
@@ -20,15 +21,18 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import triton_targets
 from benchmarks.reporting import write_record
 from kernel_lsp import config, wire
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.lineage import environment, kept, lessons, walking
+from kernel_lsp.lineage.environment import LineageRequest
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.lineage.walking import LineageState
 from kernel_lsp.pipeline import Pipeline
@@ -54,20 +58,32 @@ WALKING = 0.75
 """Share of the time in which walks may go on; the rest is for judging again."""
 
 
-def asked(path: Path, device: str) -> environment.LineageRequest:
+def experts(device: str, only: str, packages: Path | None) -> dict[str, LineageRequest]:
+    """By name; with ``packages`` also what the workloads of triton/installed name there."""
+    found = {path.stem: _own(path, device) for path in sorted(EXPERTS.glob("*.py"))}
+    for job in triton_targets.installed(device, packages) if packages else ():
+        found[_name(job.qualname)] = LineageRequest(job=job)
+    return {name: found[name] for name in (only.split(",") if only else found)}
+
+
+def _own(path: Path, device: str) -> LineageRequest:
     qualname = f"{path.stem}_kernel"
     job = Job(text=read_source(path).text, path=str(path), qualname=qualname, device=device)
-    return environment.LineageRequest(
+    return LineageRequest(
         job=job, workload=pragma.parse(SMALL[path.stem]) if device == "cpu" else None
     )
 
 
-async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
+def _name(qualname: str) -> str:
+    return qualname.removesuffix("_kernel")
+
+
+async def walked(pipeline: Pipeline, expert: LineageRequest) -> Lineage:
     """One expert, from where an earlier run had come to."""
     begun = time.monotonic()
-    async with environment.set_up(pipeline, asked(path, device), lambda step: None) as on:
+    async with environment.set_up(pipeline, expert, lambda step: None) as on:
         walk = walking.LineageWalk(
-            on=on, judgements=Judgements(on.place), report=_reporter(path.stem)
+            on=on, judgements=Judgements(on.place), report=_reporter(expert.job.qualname)
         )
         found = await lessons.learn(walk, await walk.run())
         kept.write(on.place, found, presenting.markdown(found))
@@ -75,16 +91,18 @@ async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
     return found
 
 
-async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgement]:
+async def again(pipeline: Pipeline, expert: LineageRequest) -> dict[str, Judgement]:
     """Every accepted step and the whole, judged anew; child's hash -> judgement."""
-    async with environment.set_up(pipeline, asked(path, device), lambda step: None) as on:
+    async with environment.set_up(pipeline, expert, lambda step: None) as on:
         known = next(
-            (one for one in kept.lineages(on.place.parents[1]) if _is(one, path, on)), None
+            (one for one in kept.lineages(on.place.parents[1]) if _is(one, expert, on)), None
         )
         if known is None:
             return {}
         walk = walking.LineageWalk(
-            on=on, judgements=Judgements(on.place / "again"), report=_reporter(path.stem)
+            on=on,
+            judgements=Judgements(on.place / "again"),
+            report=_reporter(expert.job.qualname),
         )
         texts = [known.text, *(step.text for step in known.steps)]
         states = [LineageState(program=replace(on.prepared.program, source=text)) for text in texts]
@@ -92,30 +110,35 @@ async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgem
         return {f"{a.id}-{b.id}": await walk.judged(a, b) for a, b in pairs if a is not b}
 
 
-def _is(one: Lineage, path: Path, on: environment.Setup) -> bool:
+def _is(one: Lineage, expert: LineageRequest, on: environment.Setup) -> bool:
     """Also of a walk that has not ended: what it has accepted stands."""
-    return one.hardware == on.hardware and one.qualname == f"{path.stem}_kernel"
+    return one.hardware == on.hardware and one.qualname == expert.job.qualname
 
 
 def _reporter(name: str) -> Report:
     return lambda step: print(f"{name}: {step.message}", file=sys.stderr, flush=True)
 
 
-async def over(experts: list[Path], options: argparse.Namespace, work: Any) -> dict[str, Any]:
+async def over(
+    chosen: dict[str, LineageRequest], options: argparse.Namespace, work: Any
+) -> dict[str, Any]:
     """The work on every expert, ``--lanes`` at a time, as long as the time lasts; what failed is
     said."""
     found, end = dict[str, Any](), time.monotonic() + options.limit_s
     settings = replace(config.load(None)[0], data_dir=str(options.data))
+    if options.packages:
+        place = options.data / "venv"
+        settings = replace(settings, python=triton_targets.interpreter(options.packages, place))
     pipeline = Pipeline(settings)
 
-    async def one(path: Path) -> None:
+    async def one(name: str) -> None:
         try:
-            found[path.stem] = await work(pipeline, path, options.device)
+            found[name] = await work(pipeline, chosen[name])
         except KernelLspError as error:
-            print(f"{path.stem}: {error}", flush=True)
+            print(f"{name}: {error}", flush=True)
 
     try:
-        await timed_tasks.share(timed_tasks.until(end, experts), one, options.lanes, end)
+        await timed_tasks.share(timed_tasks.until(end, chosen), one, options.lanes, end)
     finally:
         await pipeline.close()
     return found
@@ -158,19 +181,15 @@ def _ends(found: Interval | None) -> list[float] | None:
     return [round(end, 4) for end in (found.low, found.mid, found.high)] if found else None
 
 
-def read_results(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
+def read_results(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """Everything on disk for these experts, also of earlier runs."""
     device = "interpreter" if options.device == "cpu" else options.device
     known = {
-        one.qualname.removesuffix("_kernel"): one
+        _name(one.qualname): one
         for one in kept.lineages(options.data)
         if one.hardware.split(":")[0] == device
     }
-    anew = {
-        path.stem: _anew(options.data / f"again-{path.stem}.json")
-        for path in experts
-        if path.stem in known
-    }
+    anew = {name: _anew(options.data / f"again-{name}.json") for name in names if name in known}
     rows = {name: row(known[name], fresh) for name, fresh in anew.items()}
     steps = [step for one in rows.values() for step in one["steps"]]
     return {
@@ -210,16 +229,17 @@ def show(found: dict[str, Any]) -> None:
     print(", ".join(f"{name}: {number}" for name, number in found["bars"].items()))
 
 
-def recheck(options: argparse.Namespace, experts: list[Path]) -> None:
+def recheck(options: argparse.Namespace, chosen: dict[str, LineageRequest]) -> None:
     """In this process, which has timed nothing before. Each expert's file is written when it is
     done."""
 
-    async def kept_again(pipeline: Pipeline, path: Path, device: str) -> None:
-        judgements = await again(pipeline, path, device)
+    async def kept_again(pipeline: Pipeline, expert: LineageRequest) -> None:
+        judgements = await again(pipeline, expert)
         text = json.dumps(wire.to_json(judgements), indent=1) + "\n"
-        replace_file(options.data / f"again-{path.stem}.json", text.encode())
+        name = _name(expert.job.qualname)
+        replace_file(options.data / f"again-{name}.json", text.encode())
 
-    asyncio.run(over(experts, options, kept_again))
+    asyncio.run(over(chosen, options, kept_again))
 
 
 def main() -> None:
@@ -235,21 +255,22 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, default=Path(".kernel-lsp/lineage"), help="what is kept"
     )
+    parser.add_argument("--packages", type=Path, help="folder of unpacked wheels; needs a GPU")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--recheck", action="store_true", help="only judge again, in this process")
     options = parser.parse_args()
     options.lanes = 1 if options.device == "cpu" else options.lanes
     options.data.mkdir(parents=True, exist_ok=True)
-    names = options.only.split(",") if options.only else sorted(SMALL)
-    experts, begun = [EXPERTS / f"{name}.py" for name in names], time.monotonic()
+    chosen = experts(options.device, options.only, options.packages)
+    begun = time.monotonic()
     if options.recheck:
-        return recheck(options, experts)
+        return recheck(options, chosen)
     whole, options.limit_s = options.limit_s, WALKING * options.limit_s
-    asyncio.run(over(experts, options, walked))
+    asyncio.run(over(chosen, options, walked))
     options.limit_s = whole - (time.monotonic() - begun)
     if options.limit_s > 0:
         subprocess.run([*_myself(options), "--recheck"], check=False)
-    found = read_results(options, experts)
+    found = read_results(options, chosen)
     show(found)
     if options.out:
         records = found.pop("records")
@@ -260,7 +281,8 @@ def main() -> None:
 
 
 def _myself(options: argparse.Namespace) -> list[str]:
-    named = ("device", "limit_s", "lanes", "only", "data")
+    named = ["device", "limit_s", "lanes", "only", "data"]
+    named += ["packages"] if options.packages else []
     flags = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in named]
     return [sys.executable, __file__, *flags]
 

@@ -49,7 +49,13 @@ def apply(kernel: Kernel, match: KernelMatch, parameters: dict[str, int]) -> Non
 
 
 def _decorator(kernel: Kernel) -> ast.Call | None:
-    """Only the outermost: what stands above it would see another kernel."""
-    first = kernel.function.decorator_list[0]
+    """The outermost but for ``triton.heuristics``, which computes constants from the arguments of a
+    launch: what else stands above it would see another kernel."""
+    calls = (one for one in kernel.function.decorator_list if not _is_heuristics(one))
+    first = next(calls)
     tunes = isinstance(first, ast.Call) and ast.unparse(first.func).endswith("autotune")
     return first if tunes and isinstance(first, ast.Call) else None
+
+
+def _is_heuristics(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("heuristics")

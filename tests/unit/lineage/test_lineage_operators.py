@@ -150,6 +150,45 @@ def test_a_configuration_stands_at_the_launch() -> None:
     )
 
 
+HEURISTIC = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.heuristics({"EVEN": lambda given: given["n"] % 64 == 0})
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, num_warps=2)], key=["n"])
+@triton.jit
+def even_kernel(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=EVEN or at < n), mask=at < n)
+
+
+def even(x):
+    out = torch.empty_like(x)
+    grid = lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)
+    even_kernel[grid](x, out, x.numel())
+    return out
+
+
+def get_inputs():
+    return [torch.randn(100)]
+"""
+
+
+def test_a_configuration_beneath_heuristics_stands_at_the_launch_too() -> None:
+    opened = opened_kernel(HEURISTIC, "even_kernel")
+    operator, kernel = opened.rewrites["drop_autotune"], opened.kernel
+    (match,) = operator.match(kernel)
+    edited = Kernel(kernel.source, kernel.launched)
+    operator.apply(edited, match, {"config": 0})
+    text = kernel.source.edited(edited.edits).text
+    assert "even_kernel[grid](x, out, x.numel(), BLOCK=64, num_warps=2, num_stages=3)" in text
+    assert "autotune" not in text and "@triton.heuristics" in text
+    above = HEURISTIC.replace("@triton.heuristics", "@other.wrapper")
+    source = KernelSource.parse(above, "even_kernel", "even")
+    assert operator.match(Kernel(source, kernel.launched)) == []
+
+
 def test_a_persistent_loop_becomes_one_tile_and_the_grid_their_number() -> None:
     text = after("layer_norm", "one_tile_per_program")
     assert "    row = tl.program_id(0)\n    place = row * tl.cast(columns, tl.int64)\n" in text
@@ -209,11 +248,16 @@ def {name}(x):
 """
 
 
-def matches(text: str, kernel: str, operator: str) -> list[str]:
+def opened_kernel(text: str, kernel: str) -> KernelSession:
     one = prepare(Job(text=text, path="/w/k.py", qualname=kernel))
     assert isinstance(one, PreparedJob)
     opened = KernelSession(one.program, one.workload, "cuda", list(catalog.operators()))
     assert opened.notes == []
+    return opened
+
+
+def matches(text: str, kernel: str, operator: str) -> list[str]:
+    opened = opened_kernel(text, kernel)
     return [match.label for match in opened.rewrites[operator].match(opened.kernel)]
 
 
