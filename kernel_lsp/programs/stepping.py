@@ -362,7 +362,7 @@ def _fault(
     has; of one that fails nobody knows what the next would have taken."""
     seen = len(record["steps_ms"]) + 1
     if status and seen < steps:
-        return f"it failed after {seen} steps{_last_line(said)}"
+        return f"it failed after {seen} steps{_cause(said)}"
     return None if seen > 2 or is_check else "it ended after its first step"
 
 
@@ -384,21 +384,27 @@ HINTS = {
     ),
 }
 """By words of a program's last lines: what is in the way, and what to do about it."""
+TRACEBACK = "Traceback (most recent call last):"
 
 
-def _last_line(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _cause(said: str) -> str:
+    """What the program said when it failed: of an exception the line that names it, behind which
+    torch.compile's go on for many lines about itself; else the last one."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    begun = max((n for n, line in enumerate(lines) if line.startswith(TRACEBACK)), default=None)
+    named = [] if begun is None else [one for one in lines[begun + 1 :] if not one[0].isspace()]
+    line = (named[:1] or lines[-1:] or [""])[0].strip()
     hint = next(
         (hint for words, hint in HINTS.items() if any(word in said for word in words)), None
     )
-    return (f": {lines[-1][:200]}" if lines else "") + (f" ({hint})" if hint else "")
+    return (f": {line[:200]}" if line else "") + (f" ({hint})" if hint else "")
 
 
 def _why(status: int | None, said: str, timeout_s: float) -> str:
     if status is None:
         return f"no step ended within {timeout_s:.0f} s"
-    last = _last_line(said) if status else ""
-    return f"it ended with {status} before its first step{last}"
+    cause = _cause(said) if status else ""
+    return f"it ended with {status} before its first step{cause}"
 
 
 def python_of(command: Sequence[str], folder: Path) -> str | None:

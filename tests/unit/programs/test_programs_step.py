@@ -220,6 +220,38 @@ def test_a_program_that_fails_or_wants_what_timed_runs_have_not_says_so(root: Pa
     assert waits.is_cut_off and waits.failed == "no step ended within 0 s"
 
 
+FAILED = """\
+loading
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    raise first
+KeyError: 3
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "train.py", line 5, in <module>
+    step(x)
+torch._dynamo.exc.InternalTorchDynamoError: RuntimeError: no such thing
+from user code:
+   File "train.py", line 5, in step
+Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (FAILED, ": torch._dynamo.exc.InternalTorchDynamoError: RuntimeError: no such thing"),
+        ("one\ntwo\n\n", ": two"),
+        ("Traceback (most recent call last):\n  File 'cut off'\n", ": File 'cut off'"),
+        ("", ""),
+    ],
+)
+def test_what_a_program_failed_of_is_the_line_that_names_it(said: str, words: str) -> None:
+    assert stepping._cause(said) == words
+
+
 UNRULY = """\
 import os, sys
 from torch.utils.data import DataLoader
