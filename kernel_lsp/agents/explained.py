@@ -35,7 +35,7 @@ LINE_CHARS = 2000
 
 _ABOUT = re.compile(
     ABROAD + r"|(?i:passw|passphrase|passwor[dt]|kennwort|secret|credential|wrongpass"
-    r"|(?:api|access|private|signing|encryption|account|license)[_-]?key|auth(?!or)|bearer"
+    r"|(?:api|access|private|signing|encryption|account|license)[_-]?key|auth(?:ori[sz](?:ation|ed?|ing)|(?!or))|bearer"
     r"|(?<![a-z])(?:getpass|requirepass|mdp|log_?in|pwd?|pass(?![_-]?[a-z])|creds?|pin(?![_-]?[a-z])|sudo|ssh\w*|sftp|ftp|scp|curl|wget|smtp|imap|ldap"
     r"|smb|vpn|wifi|vault|minio|redis|mongo\w*|mysql\w*|postgres\w*|psql|pg|amqp|kafka|snowflake"
     r"|clickhouse|paramiko|keyring|hmac|pbkdf2\w*|scrypt|bcrypt|argon2\w*|fernet|cipher|jwt|oauth"
@@ -88,16 +88,32 @@ _FUNCTION = re.compile(r"[.\w]+")
 _OPTION = re.compile(r"(?<=\s)[a-z]{3,24}=(?=[\"'][{\w])")
 """Of a program, before its value: ``-o jsonpath='{…}'``."""
 _ORDERS = re.compile(r"(?:^|\s)(?:aws|az|docker|gcloud|gh|helm|kubectl|vault)\s{1,4}$")
-_FILE = re.compile(r"[A-Za-z][\w-]{0,40}\.(?:txt|json|csv|ya?ml|toml|pem|crt|md|log|sql)")
+_STANDS_IN = re.compile(r"(?i:change[-_]?(?:me|it|this)\W{0,3}|[\w-]{0,12}(?:\.{3}|…))")
+"""`changeme`, `sk-...`: what is to be filled in."""
+_RUN_OF = re.compile(
+    r"https?://[^\s?#@]{1,200}/(?:runs?|jobs?|sweeps?|experiments?|artifacts?)/[a-z\d-]{1,40}"
+)
+_ID = re.compile(
+    r"(?<![A-Za-z])(?i:(?:run|job|build|request|trace|task)[ _-]?id)[\"']?[:=]?\s{0,2}[\"']?$"
+)
+_FILE = re.compile(
+    r"[A-Za-z][\w-]{0,40}\.(?:txt|json|csv|ya?ml|toml|pem|crt|md|log|sql"
+    r"|pth?|ckpt|safetensors|gguf|onnx|np[yz]|h5|py|ipynb|cu|ptx|cubin)"
+)
+_MODEL = re.compile(r"[A-Za-z][\w.-]{1,40}/[A-Za-z][\w.-]{1,80}")
+"""Of a hub: whose it is, and its name."""
+_LOADS = re.compile(
+    r"(?:create_model|from_pretrained|load_model|hub\.load|pipeline)\(\s{0,4}[\"']$"
+)
 _CALLS_A_PART = re.compile(r"[a-z]{2,24}(?:[_:.][a-z]{2,24}){2,6}")
 """`accounts:password_reset_confirm`: with what a secret is called in it, a name and none."""
 _SIZED = re.compile(r"[A-Za-z]{1,20}\d{1,4}(?:x\d{1,4}){1,4}")
 """Of a kernel's name: `warpgroupsize1x1x1`."""
-_MODULE = re.compile(r"[a-z_][a-z_\d]*(?:\.[a-z_][a-z_\d]*){2,}")
+_MODULE = re.compile(r"[a-z_][a-z_\d]*(?:\.[a-z_][a-z_\d]*){2,}(?:\.[A-Z][A-Za-z\d]{2,40})?")
 _REFERS = re.compile(
     r"(?i:(?:read|get|load|fetch|look_?up|resolve)_?(?:secret|token|key|password|credential|param|variable|env)\w{0,24}"
     r"|environ\.get|variable\.get)\(\s{0,4}(?:\w{1,24}\s{0,2}=\s{0,2})?[\"']$"
-    r"|(?i:name|ref|policy|mode|type|field)[\"']?\s{0,4}[:=]\s{0,4}[\"']?$"
+    r"|(?i:name|ref|policy|mode|type|field|existing_?secret|pull_?secrets?)[\"']?\s{0,4}[:=]\s{0,4}[\"']?$"
 )
 """Before what a secret is called or how it is kept, which is none."""
 _GIVES_IT = re.compile(_KIND + r"[=:]")
@@ -194,11 +210,13 @@ def _is_unexplained(line: _TokenLine, place: tuple[int, int, bool], own: frozens
     text, begin, about = line.text, line.begin, line.about
     start, stop, alone = place
     token = text[start:stop]
-    if _ALGORITHM.fullmatch(token) or _is_name(token):
+    if _ALGORITHM.fullmatch(token) or _STANDS_IN.fullmatch(token) or _is_name(token):
         return False
     given = about and _is_given(text, begin, start, stop)
     if " " in token:
         return given and _is_phrase(token, own)
+    if not about and _names_a_thing(text, begin, start, token):
+        return False
     if about and alone:
         near = not _REFERS.search(text, max(begin, start - NEAR_CHARS), start)
     else:
@@ -207,6 +225,14 @@ def _is_unexplained(line: _TokenLine, place: tuple[int, int, bool], own: frozens
     if given or (alone and near):
         return _is_compound(token, own) or is_strange(token, own, about=near)
     return is_strange(token, own, about=near, alone=alone)
+
+
+def _names_a_thing(text: str, begin: int, start: int, token: str) -> bool:
+    """Whether it says which run, file or model is meant, on a line that is not about credentials."""
+    if _RUN_OF.fullmatch(token) or _ID.search(text, max(begin, start - NEAR_CHARS), start):
+        return True
+    loaded = _LOADS.search(text, max(begin, start - NEAR_CHARS), start) or _MODEL.fullmatch(token)
+    return bool(loaded) and not any(map(secret_values.is_drawn, _PARTS.split(token)))
 
 
 def _is_name(token: str) -> bool:
@@ -342,6 +368,8 @@ def _is_strange_part(part: str, own: frozenset[str], about: bool, whole: bool) -
     if about and part.isdigit():
         return len(part) >= (SHORTEST_WITH_DIGITS if whole else LONG_NUMBER)
     if len(part) < SHORTEST or _HEX.fullmatch(part) or (not about and _SIZED.fullmatch(part)):
+        return False
+    if secret_values.is_in_order(part):
         return False
     if secret_values.is_drawn(part) and not _is_of_words(part, own):
         return True

@@ -25,6 +25,7 @@ NOBODY = frozenset(
     ["git", "hg", "user", "noreply", "no-reply", "name", "you", "username", "someone"]
 )
 SHORTEST = 6
+SHORTEST_IN_ORDER, IN_ORDER = 16, 0.9
 SHORTEST_RANDOM = 8
 """A shorter part of a name (`layer2_conv3_w1`) has digits without being random."""
 STAND_INS = frozenset(["password", "passwd", "pass", "pwd", "secret", "token", "key", "pw"])
@@ -48,8 +49,8 @@ _SAMPLE = re.compile(r"EXAMPLE|x{8}|X{8}|0{12}")
 _PUBLISHED = re.compile(r"pk_(?:test|live)_|pk-lf-")
 """How keys begin that a service has its users put into pages."""
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}")
-_DIMENSIONS = re.compile(r"\d{1,4}x\d{1,4}x\d{1,4}")
-"""Of a tile, in a kernel's name."""
+_DIMENSIONS = re.compile(r"\d{1,4}x\d{1,4}x\d{1,4}|(?:\d{1,2}(?:de?|c)){4}")
+"""Of a tile, in a kernel's name; or which of its arguments are special (`0d1d2d3de4c`)."""
 _CLIENT = ".apps.googleusercontent.com"
 """Behind a program's number at Google, which is public."""
 _OF_A_SERVER = re.compile(r"(?:requirepass|masterauth)\s{1,4}$")
@@ -85,16 +86,18 @@ _HASH = re.compile(
     r"(?i:(?<![a-z])(?:sha\d{0,3}|md5|blake\w{0,4}|cache[ _-](?:key|hit|miss)"
     r"|commit|rev|revision|digest|checksum|hash|etag|integrity|fingerprint|tree|blob|layer|version|(?<!session_)id))"
     r"[\"']?\]?\s{0,2}[:=/-]?\s{0,2}[\"']?$|[a-z](?:ID|Ref)\($"
+    r"|(?<![Ss]ecret)(?<![Ss]ession)[a-z]I[Dd]\s{0,2}[:=]?\s{0,2}[\"']?$"
 )
 """Before a run of digits: it says which content or thing is meant, as everybody may know."""
 _CONTENT = re.compile(
     r"(?i:(?<![a-z])(?:traceparent|parent|fixed\s(?:in|by)|change-id|websocket-accept|sha_?\d{0,3}|md5|hash|(?:hex)?digest|checksum|commit|checkout|revision|srcrev\w{0,40}|revert"
     r"|merge|etag|if-none-match|integrity|fingerprint|thumbprint|recv-keys|gpg[-_]key|git(?:hub)?(?!\()|subproject|resolved|[gu]uid|h1:|container|image|content"
-    r"|(?:snapshots|blob|tree|files)/|public[-_ ]?key\w*|publickey\w*|certificate-authority|kid|dkim\d?"
-    r"|hashes|\w{0,16}sums?"
+    r"|(?:snapshots|blob|tree|files|caches?)/"
+    r"|public[-_ ]?key\w*|publickey\w*|certificate-authority|kid|dkim\d?"
+    r"|hashes|\w{0,16}sums?|cache[ _-](?:key|hit|miss)|expected\w{0,16}|(?:rng|random)[_ ]state|lut\w{0,16}"
     r"|ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-[a-z0-9-]{1,40})s?(?![a-z])|sum\s-c|Mon Sep 17)"
     r"|refs/(?:heads|tags|remotes)/|get_(?:task|run|experiment|dataset|model|artifact|job|trial)\("
-    r"|\.(?:pth?|bin|safetensors|ckpt|np[yz]|onnx|gguf|h5|parquet|tgz|tar|gz|zip|whl|so|deb|rpm|jar)[\"'\s:,]"
+    r"|\.(?:pth?|bin|safetensors|ckpt|np[yz]|onnx|gguf|h5|parquet|tgz|tar|gz|zip|whl|so|deb|rpm|jar)(?:[\"'\s:,]|$)"
     r"|(?:Thumbprint|Fingerprint|Digest|Checksum|Hash|Commit|Revision)(?![a-z])"
 )
 """On a line that names no secret: its long runs say which content is meant, or are public keys."""
@@ -105,7 +108,7 @@ _SENSITIVE = re.compile(
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _MEDIA = re.compile(
     r"iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBERi0|PHN2Zy|AAAA[BC]3NzaC1|AAAAE2VjZHNh"
-    r"|gA[JSW]V|gAN[9j]|k05VTVBZ|f0VMR|H4sI|UEsDB|QlpoO|/Td6W|KLUv/|d09G|AAEAAA|T2dnU|SUQz|PD94bW"
+    r"|AAABAA|gA[JSW]V|gAN[9j]|k05VTVBZ|f0VMR|H4sI|UEsDB|QlpoO|/Td6W|KLUv/|d09G|AAEAAA|T2dnU|SUQz|PD94bW"
     r"|MII[BC]IjANBgkqhkiG9w0BAQEFAAOC|MFkwEwYHKoZIzj0|7f454c46|89504e47|1f8b08|504b0304|934e554d"
 )
 """How pictures, documents, archives, pickles, programs and public keys begin in base64, and some in
@@ -413,6 +416,8 @@ def random_word(run: str, match: re.Match[str]) -> bool:
 def is_random(run: str, *, share: float = RANDOM, kinds: int = 16) -> bool:
     """Whether no name has such letters: base64 changes their kind far more often than words do,
     CamelCase included; and it is not made of short parts, as names of kernels are."""
+    if is_in_order(run):
+        return False
     parts = re.split(r"[-_/]", run)
     if len(parts) > 3 and max(map(len, parts)) < 16:
         return False
@@ -422,6 +427,12 @@ def is_random(run: str, *, share: float = RANDOM, kinds: int = 16) -> bool:
         return False
     pairs = sum(x.isalnum() and y.isalnum() for x, y in pairwise(run))
     return _count_breaks(run) >= share * pairs and len(set(run)) >= kinds
+
+
+def is_in_order(run: str) -> bool:
+    """Whether its letters follow each other as in an alphabet; of drawn ones half do."""
+    ascending = sum(x < y for x, y in pairwise(run))
+    return len(run) >= SHORTEST_IN_ORDER and ascending >= IN_ORDER * (len(run) - 1)
 
 
 def person(secret: str, match: re.Match[str]) -> bool:

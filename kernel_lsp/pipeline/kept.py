@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import signatures
+from kernel_lsp import signatures, wire
 from kernel_lsp.errors import EvaluationError, KernelLspError, SignatureError, Unsigned
 from kernel_lsp.records import (
     ArgSpec,
@@ -30,6 +30,7 @@ from kernel_lsp.snapshots import format, store
 from kernel_lsp.snapshots.store import ProgramRecording, StoreTable
 
 log = logging.getLogger(__name__)
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError)
 SETTINGS = {field.name for field in fields(TorchSetting)}
 
 
@@ -142,16 +143,17 @@ def _read_call(
             pickler=store.cloudpickle_file(),
             device="cuda" if any(_is_on_gpu(spec) for spec in header["tensors"]) else "cpu",
         )
-        setting = {name: value for name, value in way["setting"].items() if name in SETTINGS}
-    except (OSError, format.Unreadable, KernelLspError, KeyError, TypeError, AttributeError):
+        workload = Workload(
+            name=str(way.get("name") or recording.program),
+            origin=WorkloadOrigin.RECORDED,
+            inputs=tuple(map(_argument_spec, way.get("arguments", ()))),
+            training=way.get("training"),
+            setting=wire.from_json(
+                TorchSetting, {n: v for n, v in way["setting"].items() if n in SETTINGS}
+            ),
+        )
+    except (OSError, format.Unreadable, KernelLspError, *MALFORMED):
         return None
-    workload = Workload(
-        name=str(way.get("name") or recording.program),
-        origin=WorkloadOrigin.RECORDED,
-        inputs=tuple(map(_argument_spec, way.get("arguments", ()))),
-        training=way.get("training"),
-        setting=TorchSetting(**setting),
-    )
     return RecordedCall(program=replace(program, home=home), workload=workload)
 
 

@@ -7,7 +7,10 @@ imports alone: this file is also loaded inside of the user's program, under anot
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,8 @@ FORMAT = 1
 MAX_HEADER_BYTES = 16 * 2**20
 MAX_BYTES = 64 * 2**20
 SUFFIX = ".call"
+OPENED = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")
+"""No link is followed and no pipe waited for."""
 
 
 class Unreadable(Exception):
@@ -42,11 +47,24 @@ def encode(header: dict[str, Any], parts: dict[str, bytes]) -> bytes:
     return b"".join([MAGIC, struct.pack(">Q", len(text)), text, *parts.values()])
 
 
+def name_of(content: bytes) -> str:
+    """The name of a file with this content."""
+    return f"{hashlib.sha256(content).hexdigest()[:32]}{SUFFIX}"
+
+
 def read(path: Path) -> Contents:
     """What the snapshot's file holds. Raises Unreadable, also for a file of another version, and
-    OSError."""
-    with path.open("rb") as file:
+    OSError.
+
+    What is read is what was found: a file that takes its place in between has another name."""
+    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in OPENED)
+    descriptor = os.open(path, flags)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Unreadable("it is no regular file")
         content = file.read(MAX_BYTES + 1)
+    if len(content) <= MAX_BYTES and name_of(content) != path.name:
+        raise Unreadable("it was changed: it is named by another content")
     return decode(content)
 
 

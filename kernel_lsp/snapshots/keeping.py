@@ -15,7 +15,6 @@ that extensions hide: `NotKept` says what was in the way."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import pickle
@@ -71,8 +70,7 @@ class Keeper:
         content = format.encode({**about, **header, **_program(self._torch)}, parts)
         if len(content) > format.MAX_BYTES:
             raise NotKept(f"its snapshot takes {len(content) >> 20} MB")
-        name = hashlib.sha256(content).hexdigest()[:32]
-        path = self._folder / f"{name}{format.SUFFIX}"
+        path = self._folder / format.name_of(content)
         if not path.exists():
             fresh = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
             descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

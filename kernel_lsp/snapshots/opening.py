@@ -16,6 +16,7 @@ import contextlib
 import importlib
 import importlib.util
 import io
+import math
 import pickle
 import sys
 import threading
@@ -37,6 +38,7 @@ ValueSpec = dict[str, Any]
 CLOUDPICKLE = "_kernel_lsp_cloudpickle"
 """The name under which the recorder had loaded it: pickles of functions ask for it."""
 SCRIPT = "kernel_lsp_script"
+MAX_MESSAGE_CHARS = 10_000
 
 
 class TensorMaker(Protocol):
@@ -101,7 +103,10 @@ def open_call(home: Home, source: str, maker: TensorMaker, *, live: bool = False
     contents = _read(home)
     _enter(home, source)
     objects = replaying.objects_of_call(home, source, contents.header) if live else {}
-    tensors = _OpenedTensors(contents, maker, objects)
+    try:
+        tensors = _OpenedTensors(contents, maker, objects)
+    except (LookupError, TypeError, ValueError) as error:
+        raise _unreadable("its header does not describe its tensors") from error
     program = _OpenedScript(home, source, contents, tensors)
     namespace = _namespace(home, program)
     unpickler = _Unpickler(contents.parts["target"], tensors.get, maker, program)
@@ -129,11 +134,16 @@ def open_call(home: Home, source: str, maker: TensorMaker, *, live: bool = False
 
 def _read(home: Home) -> format.Contents:
     try:
-        return format.read(Path(home.snapshot))
+        contents = format.read(Path(home.snapshot))
     except (OSError, format.Unreadable) as error:
-        raise SnapshotError(
-            f"the recorded call cannot be read: {error}", "record the program again"
-        ) from error
+        raise _unreadable(error) from error
+    if lacking := ({"target", "arguments"} - contents.parts.keys()):
+        raise _unreadable(f"it has no {' and no '.join(sorted(lacking))}")
+    return contents
+
+
+def _unreadable(why: object) -> SnapshotError:
+    return SnapshotError(f"the recorded call cannot be read: {why}", "record the program again")
 
 
 def _load(unpickler: Any, what: str) -> Any:
@@ -143,7 +153,7 @@ def _load(unpickler: Any, what: str) -> Any:
         raise
     except ModuleNotFoundError as error:
         raise _not_found(error) from error
-    except (Exception, SystemExit) as error:  # the program's own code runs here
+    except BaseException as error:  # the program's own code runs here, and raises what it likes
         raise SnapshotError(
             f"{what} could not be opened: {_describe_error(error)}",
             "record the program again; what it changes in its own modules after importing them is "
@@ -181,7 +191,7 @@ def _namespace(home: Home, program: _OpenedScript) -> dict[str, Any]:
         return vars(importlib.import_module(home.module))
     except ModuleNotFoundError as error:
         raise _not_found(error) from error
-    except (Exception, SystemExit) as error:  # the program's own code runs here
+    except BaseException as error:  # the program's own code runs here
         raise SnapshotError(
             f"{home.module} could not be imported: {_describe_error(error)}",
             "run `python -c 'import …'` in the program's folder to see the full error",
@@ -196,7 +206,10 @@ def _not_found(error: ModuleNotFoundError) -> SnapshotError:
 
 
 def _describe_error(error: BaseException) -> str:
-    line = (str(error).strip().splitlines() or [""])[0][:300]
+    try:
+        line = (str(error)[:MAX_MESSAGE_CHARS].strip().splitlines() or [""])[0][:300]
+    except BaseException:  # the program's own text of it is code, too
+        line = ""
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
@@ -258,7 +271,7 @@ class _OpenedScript:
             self._assign(module)  # the rest: instances of these classes
         except ModuleNotFoundError as error:
             raise _not_found(error) from error
-        except (Exception, SystemExit) as error:  # the program's own code runs here
+        except BaseException as error:  # the program's own code runs here
             raise SnapshotError(
                 f"the definitions of {self._path} could not be run by themselves: "
                 f"{_describe_error(error)}",
@@ -273,7 +286,7 @@ class _OpenedScript:
                 continue
             part = self._contents.parts[f"global {name}"]
             unpickler = _Unpickler(part, self._tensors.get, self._tensors.maker, self)
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(BaseException):
                 module.__dict__[name] = unpickler.load()
 
 
@@ -317,12 +330,16 @@ class _OpenedTensors:
     def _values(self, spec: ValueSpec) -> torch.Tensor | None:
         if "blob" not in spec:
             return None
-        raw = bytearray(zlib.decompress(self._blobs[spec["blob"]]))
         shape = [
             1 if step == 0 else size
             for size, step in zip(spec["shape"], spec["stride"], strict=True)
         ]
         dtype = dtype_of(spec)
+        size = math.prod(shape) * dtype.itemsize
+        unpacked = zlib.decompressobj().decompress(self._blobs[spec["blob"]], size + 1)
+        if len(unpacked) > size:  # 64 MB may unpack to 64 GB
+            raise SnapshotError("a tensor's values are more than it holds", "record again")
+        raw = bytearray(unpacked)
         flat = (
             torch.frombuffer(raw, dtype=torch.uint8).view(dtype)
             if raw

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -23,16 +24,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp import foreign
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Home
 
-FOLDER = "recordings"
+FOLDER, INDEX = "recordings", "index.json"
 FORMAT = 1
 _OF_PYTHON = re.compile(r"python[\d.]*$|cpython-|site-packages$|\.?venv$|envs$|editable")
 """Of a path below a hidden folder of a home: packages and interpreters (`.local/lib/python3.12`,
 `.pyenv/versions/…/lib/python3.12`, `.venv`)."""
 MAX_BYTES = 2 * 2**30
+MAX_INDEX_BYTES = 32 * 2**20
 StoreTable = dict[str, Any]
 
 
@@ -139,7 +142,7 @@ def begin(data_dir: Path, root: Path, program: str) -> Path:
 def finish(folder: Path, table: StoreTable) -> None:
     """Write the index; from now on this is the program's recording. Raises WorkloadError."""
     try:
-        replace_file(folder / "index.json", json.dumps({**table, "format": FORMAT}).encode())
+        replace_file(folder / INDEX, json.dumps({**table, "format": FORMAT}).encode())
         (folder / "complete").touch(mode=0o600)
     except OSError as error:
         raise WorkloadError(
@@ -154,7 +157,7 @@ def finish(folder: Path, table: StoreTable) -> None:
 
 def recordings(data_dir: Path, root: Path | None = None) -> tuple[ProgramRecording, ...]:
     """Complete recordings of programs of this workspace (None: of all), the newest first."""
-    found = [read(folder) for folder in _folders(data_dir / FOLDER)]
+    found = [read(folder) for folder in _folders(data_dir.absolute() / FOLDER)]
     wanted = [one for one in found if one is not None and (root is None or Path(one.root) == root)]
     return tuple(sorted(wanted, key=lambda one: one.created, reverse=True))
 
@@ -162,18 +165,18 @@ def recordings(data_dir: Path, root: Path | None = None) -> tuple[ProgramRecordi
 def read(folder: Path) -> ProgramRecording | None:
     """The recording in that folder. None for what is incomplete, of another version, or damaged."""
     try:
-        table = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        table = foreign.json_value(foreign.read_bytes(folder / INDEX, most=MAX_INDEX_BYTES))
         if not (folder / "complete").exists() or table["format"] != FORMAT:
             return None
         return ProgramRecording(
             folder=folder,
             program=str(table["program"]),
-            root=str(table["root"]),
+            root=_path(table["root"]),
             created=str(table["created"]),
             command=tuple(map(str, table["command"])),
             elapsed_s=float(table["elapsed_s"]),
-            seen=tuple(table["seen"]),
-            ways=tuple(table["ways"]),
+            seen=tuple(filter(_is_entry, table["seen"])),
+            ways=tuple(filter(_is_entry, table["ways"])),
             devices=tuple(map(str, table.get("devices", ()))),
             profile=dict(table.get("profile", {})),
             steps=dict(table.get("steps", {})),
@@ -183,13 +186,32 @@ def read(folder: Path) -> ProgramRecording | None:
         return None
 
 
+def _is_entry(found: Any) -> bool:
+    """Whether it is what a recorder writes: the program that was recorded can write here as
+    well."""
+    if not isinstance(found, dict):
+        return False
+    numbers = (found.get(name) or 0 for name in ("share", "calls", "mean_us"))
+    try:
+        return bool(_path(found["target"])) and all(isinstance(n, (int, float)) for n in numbers)
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _path(text: Any) -> str:
+    """A text that the system takes as a path. Raises TypeError and ValueError."""
+    if b"\0" in os.fsencode(text):
+        raise ValueError("a path with a zero byte")
+    return str(text)
+
+
 def recorded_targets(data_dir: Path, path: Path) -> frozenset[str]:
     """Qualified names of a file's targets that a recorded call can be opened of."""
     names: set[str] = set()
     real = str(path.resolve())
     for folder in _folders(data_dir / FOLDER):
         with contextlib.suppress(OSError):
-            names |= _recorded_names(folder, (folder / "index.json").stat().st_mtime_ns).get(
+            names |= _recorded_names(folder, (folder / INDEX).stat().st_mtime_ns).get(
                 real, frozenset()
             )
     return frozenset(names)

@@ -1,9 +1,10 @@
-"""The sixth to the sixteenth corpus: samples as people write them, in files beside this one.
+"""The sixth to the eighteenth corpus: samples as people write them, in files beside this one.
 Two of ten styles of repositories each were written before their writer had read a rule; the later
 ones by somebody who had, before an answer to them was read (ninth, tenth: as prompts hold them).
 The eleventh and the twelfth are halves, drawn by lot, of one that was written before its writer had
 read a rule, an earlier corpus or a test; so are the thirteenth and the fourteenth, of every other
-sample, and the fifteenth and the sixteenth, by lot. None is changed afterwards.
+sample, and the fifteenth and the sixteenth, by lot. The seventeenth and the eighteenth are every
+other sample of one whose writer had seen half of the second look. None is changed afterwards.
 
 In a file ``⟪ ⟫`` stand around the secret, ``‹kind›`` is drawn, ``⏎`` is a new line, and a line that
 begins with ``##`` names a style. No value was ever real."""

@@ -31,11 +31,13 @@ def hide(text: str) -> str:
         ("ninth", 0.01, 0.02),
         ("tenth", 0.06, 0.02),
         ("eleventh", 0.02, 0.03),
-        ("twelfth", 0.06, 0.1),
+        ("twelfth", 0.06, 0.04),
         ("thirteenth", 0.02, 0.02),
         ("fifteenth", 0.03, 0.02),
-        ("sixteenth", 0.02, 0.05),
-        ("fourteenth", 0.06, 0.06),
+        ("sixteenth", 0.02, 0.02),
+        ("fourteenth", 0.06, 0.04),
+        ("seventeenth", 0.02, 0.02),
+        ("eighteenth", 0.03, 0.06),
     ],
 )
 def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed: int) -> None:
@@ -51,7 +53,9 @@ def test_texts_as_people_write_them(name: str, shown: float, hidden: float, seed
     95.4 % of 173, and 5.3 % of 320 harmless strings; what the thirteenth has taught changed nothing
     in the fourteenth (94.2 % of 86, 5.0 % of 160), whose misses nobody has read. The fifteenth and
     sixteenth too: 98.4 % of 208, and 8.2 % of 204; what the fifteenth has taught changed nothing in
-    the sixteenth (99.0 % of 104, 4.6 % of 102), whose misses nobody has read."""
+    the sixteenth (99.0 % of 104, 4.6 % of 102). Then the twelfth, fourteenth and sixteenth were read
+    too. The seventeenth and eighteenth, by somebody who had seen this file's rules: 99.5 % of 280,
+    and 5.3 % of 268; the misses of the eighteenth nobody has read."""
     samples = secret_corpus_marked.read(f"{name}-secrets", seed)
     missed = [one.text for one in samples if one.secret in hide(one.text)]
     assert len(missed) <= shown * len(samples), "\n".join(missed)

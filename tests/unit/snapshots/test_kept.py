@@ -1,6 +1,9 @@
 """Which recording of a target is opened: one's own, or one that is what its maker has signed."""
 
+import json
+import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +36,18 @@ def recording(tmp_path: Path) -> Path:
     """A program that called Model once."""
     (tmp_path / "model.py").write_text(TEXT)
     folder = store.begin(tmp_path / "data", tmp_path, "train.py")
-    (folder / "calls" / "one").write_bytes(format.encode({"search_path": [], "tensors": []}, {}))
-    way = {"target": "model.py::Model", "module": "model", "snapshot": "one", "setting": {}}
+    content = format.encode({"search_path": [], "tensors": []}, {})
+    name = format.name_of(content)
+    (folder / "calls" / name).write_bytes(content)
+    way = {"target": "model.py::Model", "module": "model", "snapshot": name, "setting": {}}
     about = {"program": "train.py", "root": str(tmp_path), "created": "now", "command": []}
     store.finish(folder, {**about, "elapsed_s": 1.0, "seen": [], "ways": [way]})
     return folder
+
+
+def call_of(recording: Path) -> Path:
+    (path,) = (recording / "calls").iterdir()
+    return path
 
 
 def is_found(tmp_path: Path) -> bool:
@@ -57,9 +67,7 @@ def test_what_was_signed_is_opened_as_long_as_it_is_that(
     assert not is_found(tmp_path)  # nobody trusts that key
     signatures.Keyring(tmp_path / "data").trust("ada", key.with_suffix(".pub"))
     assert is_found(tmp_path)
-    (recording / "calls" / "one").write_bytes(
-        format.encode({"search_path": ["/"], "tensors": []}, {})
-    )
+    call_of(recording).write_bytes(format.encode({"search_path": ["/"], "tensors": []}, {}))
     assert not is_found(tmp_path)
     assert "changed since it was signed" in caplog.text
 
@@ -75,7 +83,7 @@ def test_a_document_does_not_say_what_a_confined_process_sees(
     hostile = Home(
         module="model",
         path=str(tmp_path / "model.py"),
-        snapshot=str(recording / "calls" / "one"),
+        snapshot=str(call_of(recording)),
         search_path=(str(keys), "../.ssh"),
         pickler=str(keys / "id_rsa"),
         replay=Replay(command=("python", "x.py"), root=str(keys)),
@@ -86,7 +94,7 @@ def test_a_document_does_not_say_what_a_confined_process_sees(
     assert own.replay is None and own.others == hostile.others
     planted = tmp_path / "clone" / "planted.call"
     planted.parent.mkdir()
-    planted.write_bytes((recording / "calls" / "one").read_bytes())
+    planted.write_bytes(call_of(recording).read_bytes())
     with pytest.raises(EvaluationError, match="in no recording of yours"):
         own_home(replace(hostile, snapshot=str(planted)), tmp_path / "data")
 
@@ -132,3 +140,66 @@ def test_a_person_reads_what_a_kept_call_was_given() -> None:
     number = _argument_spec({"name": "n", "value": 3})
     assert (number.shape, number.stride, number.value) == (None, None, 3)
     assert _argument_spec({"name": "config", "unknown": "Config", "value": 3}).value == "Config"
+
+
+def test_a_snapshot_that_was_replaced_is_not_opened(tmp_path: Path, recording: Path) -> None:
+    """Between the look at a signature and the opening, say: its name is that of its content."""
+    path = call_of(recording)
+    path.write_bytes(format.encode({"search_path": ["/keys"], "tensors": []}, {}))
+    with pytest.raises(format.Unreadable, match="was changed"):
+        format.read(path)
+    assert not is_found(tmp_path)
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [a_pipe, a_link])
+@pytest.mark.parametrize("what", ["index.json", "call"])
+def test_pipes_and_links_in_the_data_folder_are_no_recordings(
+    tmp_path: Path, recording: Path, what: str, make: Callable[[Path], None]
+) -> None:
+    """The program that was recorded can put them there: a pipe was waited for without end."""
+    make(recording / what if what == "index.json" else call_of(recording))
+    assert not is_found(tmp_path)
+
+
+ODD_ENTRIES = [
+    {"target": 7},
+    {"target": "a\0b::Model"},
+    {"target": "\ud800::Model"},
+    {"share": "much"},
+    {"setting": {"matmul_precision": ["high"]}},
+    {"setting": 1},
+    {"arguments": [1]},
+    {"arguments": [{"shape": 7}]},
+    {"module": None, "snapshot": "../one"},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_ENTRIES, ids=str)
+def test_an_entry_that_no_recorder_writes_is_passed_over(
+    tmp_path: Path, recording: Path, odd: dict[str, object]
+) -> None:
+    """Each ended `optimize` with a traceback."""
+    index = json.loads((recording / "index.json").read_text())
+    good = index["ways"][0]
+    for ways, found in (([{**good, **odd}, None, "x"], False), ([{**good, **odd}, good], True)):
+        (recording / "index.json").write_text(json.dumps({**index, "ways": ways}))
+        assert is_found(tmp_path) is found
+
+
+def test_a_data_folder_may_be_named_from_here(
+    tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A confined child has another folder, and found no call."""
+    monkeypatch.chdir(tmp_path)
+    (found,) = store.recordings(Path("data"))
+    assert found.folder == recording

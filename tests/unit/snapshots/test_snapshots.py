@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import weakref
+import zlib
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
@@ -25,6 +26,7 @@ from kernel_lsp.errors import SnapshotError
 from kernel_lsp.records import Home, Replay
 from kernel_lsp.snapshots import (
     describing,
+    format,
     keeping,
     making,
     opening,
@@ -473,3 +475,91 @@ def test_an_object_in_the_place_of_another_is_seen_where_it_lies_at_the_same_add
         assert before == memos.state_of(memo)
         memo(torch.ones(2))
         assert before != memos.state_of(memo)
+
+
+class Hostile(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit(7)
+
+
+RAISED = {
+    "a text that raises": "import test_snapshots; raise test_snapshots.Hostile",
+    "an interrupt": "raise KeyboardInterrupt",
+    "an end": "raise SystemExit(0)",
+    "no end of calls": "def f(g): g(g)\nf(f)",
+    "an enormous text": "raise ValueError('A' * 2**24)",
+}
+"""What a pickle may run while it is opened."""
+
+
+def running(code: str, pickled: bytes) -> bytes:
+    """The pickle, which first runs this code."""
+    text = code.encode()
+    return b"cbuiltins\nexec\n(X" + len(text).to_bytes(4, "little") + text + b"tR0" + pickled
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Home, format.Contents]:
+    """A recorded call and what its file holds."""
+    cloudpickle = calls._load_module(calls.CLOUDPICKLE, Path(store.cloudpickle_file()))
+    layer = Outer(lambda self, x: x + self.weight, weight=nn.Parameter(torch.ones(3)))
+    name = keeping.Keeper(str(tmp_path), cloudpickle, torch).keep(layer, (torch.ones(3),), {}, {})
+    home = Home(
+        module=__name__, path=__file__, snapshot=str(tmp_path / name.name),
+        search_path=tuple(sys.path), pickler=store.cloudpickle_file(),
+    )  # fmt: skip
+    return home, format.read(Path(home.snapshot))
+
+
+def reopened(home: Home, header: dict[str, Any], parts: dict[str, bytes]) -> OpenedCall:
+    """The call of a file with this header and these parts in the place of the one that was kept."""
+    content = format.encode(
+        {k: v for k, v in header.items() if k not in ("parts", "format")}, parts
+    )
+    path = Path(home.snapshot).with_name(format.name_of(content))
+    path.write_bytes(content)
+    lived = dataclasses.replace(home, snapshot=str(path))
+    return open_call(lived, Path(__file__).read_text(), making.Drawn("cpu", 0))
+
+
+@pytest.mark.parametrize("part", ["target", "arguments"])
+@pytest.mark.parametrize("code", RAISED.values(), ids=RAISED)
+def test_whatever_a_call_raises_while_it_is_opened_is_one_line(
+    kept: tuple[Home, format.Contents], part: str, code: str
+) -> None:
+    home, contents = kept
+    parts = {**contents.parts, part: running(code, contents.parts[part])}
+    with pytest.raises(SnapshotError, match="could not be opened") as raised:
+        reopened(home, contents.header, parts)
+    assert len(raised.value.cause) < 400 and raised.value.remedy
+
+
+def test_values_that_unpack_to_more_than_their_tensor_are_refused(
+    kept: tuple[Home, format.Contents],
+) -> None:
+    """64 MB may unpack to 64 GB."""
+    home, contents = kept
+    parts = {**contents.parts, "bomb": zlib.compress(bytes(2**20))}
+    specs = [{**spec, "blob": "bomb"} for spec in contents.header["tensors"]]
+    with pytest.raises(SnapshotError, match="more than it holds"):
+        reopened(home, {**contents.header, "tensors": specs}, parts)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tensors": None},
+        {"tensors": [7]},
+        {"tensors": [{"storage": 0, "shape": [2**40, 2**40], "stride": [1, 1], "offset": 0}]},
+        {"tensors": [{"storage": 0, "shape": "x", "stride": [1], "offset": 0, "dtype": "load"}]},
+    ],
+    ids=str,
+)
+def test_a_header_that_describes_no_tensors_is_one_line(
+    kept: tuple[Home, format.Contents], change: dict[str, Any]
+) -> None:
+    home, contents = kept
+    with pytest.raises(SnapshotError, match="record"):
+        reopened(home, {**contents.header, **change}, contents.parts)
+    with pytest.raises(SnapshotError, match="has no arguments"):
+        reopened(home, contents.header, {"target": contents.parts["target"]})
