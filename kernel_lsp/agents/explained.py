@@ -113,7 +113,7 @@ _MODULE = re.compile(r"[a-z_][a-z_\d]*(?:\.[a-z_][a-z_\d]*){2,}(?:\.[A-Z][A-Za-z
 _REFERS = re.compile(
     r"(?i:(?:read|get|load|fetch|look_?up|resolve)_?(?:secret|token|key|password|credential|param|variable|env)\w{0,24}"
     r"|environ\.get|variable\.get)\(\s{0,4}(?:\w{1,24}\s{0,2}=\s{0,2})?[\"']$"
-    r"|(?i:name|ref|policy|mode|type|field|existing_?secret|pull_?secrets?)[\"']?\s{0,4}[:=]\s{0,4}[\"']?$"
+    r"|(?i:name|ref|policy|mode|type|field|(?:existing|pull)_?secrets?)[\"']?\s{0,4}[:=]\s{0,4}[\"']?$"
 )
 """Before what a secret is called or how it is kept, which is none."""
 _GIVES_IT = re.compile(_KIND + r"[=:]")
@@ -210,13 +210,11 @@ def _is_unexplained(line: _TokenLine, place: tuple[int, int, bool], own: frozens
     text, begin, about = line.text, line.begin, line.about
     start, stop, alone = place
     token = text[start:stop]
-    if _ALGORITHM.fullmatch(token) or _STANDS_IN.fullmatch(token) or _is_name(token):
+    if _says_what_it_is(line, start, token):
         return False
     given = about and _is_given(text, begin, start, stop)
     if " " in token:
         return given and _is_phrase(token, own)
-    if not about and _names_a_thing(text, begin, start, token):
-        return False
     if about and alone:
         near = not _REFERS.search(text, max(begin, start - NEAR_CHARS), start)
     else:
@@ -227,11 +225,18 @@ def _is_unexplained(line: _TokenLine, place: tuple[int, int, bool], own: frozens
     return is_strange(token, own, about=near, alone=alone)
 
 
-def _names_a_thing(text: str, begin: int, start: int, token: str) -> bool:
-    """Whether it says which run, file or model is meant, on a line that is not about credentials."""
-    if _RUN_OF.fullmatch(token) or _ID.search(text, max(begin, start - NEAR_CHARS), start):
+def _says_what_it_is(line: _TokenLine, start: int, token: str) -> bool:
+    """Whether it is an algorithm, a placeholder, or the name of something."""
+    if _ALGORITHM.fullmatch(token) or _STANDS_IN.fullmatch(token) or _is_name(token):
         return True
-    loaded = _LOADS.search(text, max(begin, start - NEAR_CHARS), start) or _MODEL.fullmatch(token)
+    return not line.about and _names_a_run_or_model(line, start, token)
+
+
+def _names_a_run_or_model(line: _TokenLine, start: int, token: str) -> bool:
+    near = max(line.begin, start - NEAR_CHARS)
+    if _RUN_OF.fullmatch(token) or _ID.search(line.text, near, start):
+        return True
+    loaded = _LOADS.search(line.text, near, start) or _MODEL.fullmatch(token)
     return bool(loaded) and not any(map(secret_values.is_drawn, _PARTS.split(token)))
 
 

@@ -31,7 +31,7 @@ def hide(text: str) -> str:
         ("ninth", 0.01, 0.02),
         ("tenth", 0.06, 0.02),
         ("eleventh", 0.02, 0.03),
-        ("twelfth", 0.06, 0.04),
+        ("twelfth", 0.06, 0.05),
         ("thirteenth", 0.02, 0.02),
         ("fifteenth", 0.03, 0.02),
         ("sixteenth", 0.02, 0.02),
