@@ -293,7 +293,7 @@ STEPS = frozenset(["floor", "ceil", "sign"])
 """torch hands zeros on through these."""
 CONSTANT = STEPS | {
     "count", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "isnan", "to_bool",
-    "to_int64", "kept", "share",
+    "to_int64", "kept", "share", "detach",
 }  # fmt: skip
 """Results through which no gradient flows."""
 

@@ -48,8 +48,6 @@ Emit: TypeAlias = Callable[[Region, str], "GeneratedSource | None"]
 MIN_KEPT_COLUMNS = 128
 """Rows as long as this have their statistics kept: four bytes beside at least 256."""
 PAIRS = ("moments", "softmax_stats", "argmax", "argmin")
-SEVERED = ("detach",)
-"""Pointwise here, but no gradient flows back through them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,8 +191,6 @@ def require_constant(graph: Graph, node: fx.Node) -> None:
 
 def _is_covered(graph: Graph, nodes: Sequence[fx.Node], lowered: LoweredRegion) -> bool:
     if any(output.dtype not in derive.FLOATS for output in lowered.region.outputs):
-        return False
-    if any(op_name(node) in SEVERED for node in nodes):
         return False
     if not all(graph.carries(node) for node in lowered.outputs):
         return False  # the Function marks every result as trained

@@ -126,6 +126,8 @@ class Body:
         if value.operand is not None:
             widen = ".to(tl.float32)" if value.operand.dtype in LOW_PRECISION else ""
             return self.define(value.hint or value.operand.name, self.load(value.operand) + widen)
+        if value.op == "detach":
+            return self.known[value.values[0]]
         if value.op == "count":
             return value.hint or "n_cols"
         if value.op == "part":

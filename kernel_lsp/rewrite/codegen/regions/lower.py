@@ -11,7 +11,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.core import strides
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
-from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region, Value, load
+from kernel_lsp.rewrite.codegen.core.ir import Operand, Output, Region, Value, apply, load
 from kernel_lsp.rewrite.codegen.core.nodes import (
     Unsupported,
     argument_nodes,
@@ -167,6 +167,8 @@ class _RegionLowering:
             return reductions.build(node, get)
         if channelwise.has_channels(node):
             return channelwise.build(node, get)
+        if op_name(node) == "detach" and self.graph.gradients:
+            return apply("detach", value := get("self"), dtype=value.dtype, hint=value.hint)
         return TABLE[op_name(node)](node, get)
 
     def _load(self, user: fx.Node, name: str, node: fx.Node) -> Value:

@@ -257,6 +257,22 @@ def test_a_loss_of_which_one_operand_is_read_elsewhere(trainer) -> None:
     agrees(trainer, program("(F.mse_loss(x, y.detach()), x * 2)", PAIR), "fused-loss")
 
 
+DETACHED = [
+    ("(x * 2).detach() * 3 + y * 2", "fused-pointwise", "7, 13"),
+    ("x * torch.sigmoid(x.detach() * y)", "fused-pointwise", "7, 13"),
+    ("torch.where((x - y).detach() < 0, x * 2, x * y)", "fused-pointwise", "7, 13"),
+    ("(x - x.mean(-1, keepdim=True).detach()) * y", "fused-reduction", "7, 13"),
+    # Of long rows what was reduced is kept.
+    ("x / torch.sqrt(x.var(-1, keepdim=True) + 1).detach() + y", "fused-reduction", "3, 300"),
+]
+
+
+@pytest.mark.parametrize(("expression", "skill", "shape"), DETACHED)
+def test_no_gradient_flows_through_what_is_detached(trainer, expression, skill, shape) -> None:
+    source = program(expression, PAIR.replace("7, 13", shape))
+    agrees(trainer, source, skill, twice="sigmoid" in expression)
+
+
 @pytest.mark.parametrize(
     "expression", ["torch.linalg.vector_norm(x * y, dim=-1)", "(x * y).std(-1) + 1"]
 )
@@ -391,7 +407,7 @@ SILENT = {
     "a product over rows": ("(x * y).prod(-1) * 2", "fused-reduction"),
     "a result that is no float": ("(x * 2 + y > 0)", "fused-pointwise"),
     "only steps": ("torch.floor(x * 1.5) * torch.sign(y)", "fused-pointwise"),
-    "a detached part": ("(x * 2).detach() * 3 + y * 2", "fused-pointwise"),
+    "all of it detached": ("(x * y).detach() * 3", "fused-pointwise"),
     "targets of kl_div that are trained": ("F.kl_div(x, y)", "fused-loss"),
 }
 
