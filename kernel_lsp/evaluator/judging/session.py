@@ -55,9 +55,9 @@ from kernel_lsp.evaluator.tensors import (
 
 GRADIENT_CONSTANTS, SECOND_CONSTANTS = 2.0, 4.0
 WIDE = 2.0
-"""How many times more for gradients of 32 bits and more: those of PyTorch's own attention on a CPU,
-of shifted inputs, err six times as much as a written-out one's; TF32 errs a hundred times as
-much."""
+"""How many times more for gradients of 32 bits and more that are faithful: those of PyTorch's own
+attention on a CPU, of shifted inputs, err six times as much as a written-out one's; TF32 errs a
+hundred times as much."""
 MOVED_GRADIENTS = 2
 """Oracles of moved inputs for a gradient, before more is measured."""
 DIFFERENTIABLE = "a backward pass that cannot be differentiated says so by once_differentiable"
@@ -616,17 +616,18 @@ class Examination:
     def _judge_gradients(
         self, asked: GradientComparison, found: RoundingSpread
     ) -> list[numerics.Comparison]:
-        results = []
+        results, precision = [], self._precision(asked.trial)
         for place, name in enumerate(asked.names):
             mine, theirs = asked.got[name], asked.want[name]
             assert mine is not None and theirs is not None
-            wide = 1.0 if numerics.is_narrow(theirs.dtype) else WIDE
+            coarse = numerics.is_narrow(theirs.dtype)
+            wide = 1.0 if coarse or numerics.class_floor(precision, theirs.dtype) else WIDE
             results.append(
                 numerics.compare(
                     mine,
                     theirs,
                     found.truth[place] if found.truth else None,
-                    precision=self._precision(asked.trial),
+                    precision=precision,
                     constants=asked.constants * wide,
                     edge=inputs.INFINITE if asked.trial["family"] == inputs.TIED else "",
                     again=found.last_bit[place] if found.last_bit else None,
