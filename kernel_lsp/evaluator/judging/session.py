@@ -551,7 +551,7 @@ class Examination:
         """Gradients, or gradients of them where the trial has weights for those."""
         runs = self._gradient_runs(asked)
         truth = runs.oracle(asked.trial, Moved.NOTHING)
-        found = RoundingSpread(runs=runs, trial=asked.trial, truth=truth)
+        found = RoundingSpread(runs=runs, trial=asked.trial, truth=truth, of_gradients=True)
         results = self._each_gradient(asked, found)
         if not asked.are_new or "second weights" in asked.trial:
             return results

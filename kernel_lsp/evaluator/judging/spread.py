@@ -93,6 +93,7 @@ class RoundingSpread:
     runs: RunFunctions
     trial: TrialInputs
     truth: ResultList | None
+    of_gradients: bool = False
     moved: list[ResultList] = field(default_factory=list)
     """The oracle's, of moved inputs and parameters."""
     states: list[torch.Tensor] = field(default_factory=list)
@@ -118,7 +119,7 @@ class RoundingSpread:
     def move_back(self) -> None:
         """Measure the same with everything moved as far to its other side. Rounding has no more to
         say there, but where a slope has a step at a value, as a clamp has at its bounds, one of two
-        is beyond it."""
+        is beyond it. Not of values: what rounds half up would be on one side of every half."""
         states, self.states = self.states, []
         for state in states:
             draw = self.trial["draw"]
@@ -142,7 +143,8 @@ class RoundingSpread:
         """One round of everything; whether anything could be measured."""
         before = self.count
         try:
-            self.move_back()
+            if self.of_gradients:
+                self.move_back()
             if found := self.runs.oracle(self.trial, Moved.ALL):
                 self.further.append(found)
             self.try_as_good()
