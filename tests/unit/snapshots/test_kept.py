@@ -188,7 +188,7 @@ ODD_ENTRIES = [
 def test_an_entry_that_no_recorder_writes_is_passed_over(
     tmp_path: Path, recording: Path, odd: dict[str, object]
 ) -> None:
-    """Each ended `optimize` with a traceback."""
+    """Some ended `optimize` with a traceback."""
     index = json.loads((recording / "index.json").read_text())
     good = index["ways"][0]
     for ways, found in (([{**good, **odd}, None, "x"], False), ([{**good, **odd}, good], True)):
