@@ -14,7 +14,7 @@ from pathlib import Path
 
 import kernel_lsp
 
-FOLDERS = ("records", "devices", "confinement", "evaluator", "snapshots")
+FOLDERS = ("records", "devices", "interpreter", "confinement", "evaluator", "snapshots")
 """Of our package, besides the modules at its top."""
 PACKAGES = ("platformdirs", "filelock", "psutil", "pynvml")
 PACKAGES_FOLDER = "packages"
