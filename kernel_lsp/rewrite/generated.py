@@ -7,6 +7,9 @@ from typing import Any
 
 from kernel_lsp.records import Proof
 
+GUARDED = "the dispatch guard takes the original path while gradients are recorded"
+"""Why no gradient is lost by source that has no backward (`GeneratedSource.supports_autograd`)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GeneratedSource:

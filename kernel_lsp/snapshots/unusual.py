@@ -110,13 +110,9 @@ def with_state(reduced: Any, thing: Any) -> Any:
     state without being asked for ``__setstate__``: before it has any, it may ask itself for what it
     hands on to, without end."""
     kind = type(thing)
-    if (
-        not isinstance(reduced, tuple)
-        or not hasattr(kind, "__getattr__")
-        or hasattr(kind, "__setstate__")
-        or len(reduced) < 3
-        or not isinstance(reduced[2], dict)
-    ):
+    hands_on = hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__")
+    has_state = isinstance(reduced, tuple) and len(reduced) > 2 and isinstance(reduced[2], dict)
+    if not (hands_on and has_state):
         return reduced
     constructor, arguments, state, *items = reduced
     return constructor, arguments, state, *(*items, None, None)[:2], Made("state")

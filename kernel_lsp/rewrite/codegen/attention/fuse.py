@@ -26,7 +26,7 @@ from kernel_lsp.rewrite.codegen.core.nodes import op_name
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.regions import chain, cost
 from kernel_lsp.rewrite.cost import operations as base_cost
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GUARDED, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
@@ -251,7 +251,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
         Proof(
             claim="no gradient is lost", holds=True,
             because="the library differentiates its own attention" if match.data["library"]
-            else "the dispatch guard takes the original path while gradients are recorded",
+            else GUARDED,
         ),
     ]  # fmt: skip
     if end is not None:

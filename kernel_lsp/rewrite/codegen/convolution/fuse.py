@@ -21,7 +21,7 @@ from kernel_lsp.rewrite.codegen.core import launching
 from kernel_lsp.rewrite.codegen.core.body import UniqueNames
 from kernel_lsp.rewrite.codegen.core.nodes import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
-from kernel_lsp.rewrite.generated import GeneratedSource, Match
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 
 MAX_CHANNELS = 256
@@ -269,7 +269,7 @@ def _word(node: fx.Node) -> str:
 def proofs(graph: Graph, match: Match) -> list[Proof]:
     """What holds of the match, each with its reason."""
     facts = find_convolution(graph, match)
-    gradients = "the dispatch guard takes the original path while gradients are recorded"
+    gradients = GUARDED
     if match.differentiable:
         gradients = "the library's for weight and bias; the filter turned around for the input"
     nodes: Iterable[str] = [node.name for node in match.nodes[1:]]

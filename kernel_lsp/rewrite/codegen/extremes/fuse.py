@@ -22,7 +22,7 @@ from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.core.space import MAX_COUNTED, RegionShape, space_of
 from kernel_lsp.rewrite.codegen.regions import cost, templates
 from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, lower
-from kernel_lsp.rewrite.generated import GeneratedSource, Match, Miss
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match, Miss
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
@@ -181,7 +181,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
             holds=True,
             because="it goes to the place that was found, behind torch.autograd.Function"
             if graph.gradients
-            else "the dispatch guard takes the original path while gradients are recorded",
+            else GUARDED,
         ),
     ]
 

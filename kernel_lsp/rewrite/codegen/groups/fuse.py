@@ -22,14 +22,14 @@ from kernel_lsp.rewrite.codegen.regions.grow import grow, pointwise_groups
 from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, is_identity, lower
 from kernel_lsp.rewrite.codegen.regions.program_names import apply_program_names
 from kernel_lsp.rewrite.codegen.regions.templates import Template, emit, template_for
-from kernel_lsp.rewrite.generated import GeneratedSource, Match
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 
 MIN_SAVING = 0.1
 """Share of the covered operations' own time that must be saved, by the estimate, to speak up."""
 NO_BACKWARD = "this workload records gradients, and its kernel has no backward"
 GRADIENTS = {
-    False: "the dispatch guard takes the original path while gradients are recorded",
+    False: GUARDED,
     True: "each operation's derivative, in a backward kernel behind torch.autograd.Function",
 }
 

@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.lookups.source import LookupJob, emit
 from kernel_lsp.rewrite.codegen.regions import cost
-from kernel_lsp.rewrite.generated import GeneratedSource, Match, Miss
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match, Miss
 from kernel_lsp.rewrite.graph import Graph, argument
 
 MIN_SAVING = 0.1
@@ -186,7 +186,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
             holds=True,
             because="that of the table is added up, behind torch.autograd.Function"
             if graph.gradients
-            else "the dispatch guard takes the original path while gradients are recorded",
+            else GUARDED,
         ),
     ]
 

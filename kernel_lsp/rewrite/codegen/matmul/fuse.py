@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.codegen.matmul.source import emit
 from kernel_lsp.rewrite.codegen.regions.lower import LoweredRegion, is_identity
 from kernel_lsp.rewrite.codegen.regions.program_names import apply_program_names
 from kernel_lsp.rewrite.cost import operations as roofline
-from kernel_lsp.rewrite.generated import GeneratedSource, Match
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 
 HOPPER = "torch.cuda.get_device_properties(torch.cuda.current_device()).major >= 9"
@@ -95,7 +95,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
         Proof(
             claim="no gradient is lost",
             holds=True,
-            because="the dispatch guard takes the original path while gradients are recorded",
+            because=GUARDED,
         ),
     ]
 

@@ -28,7 +28,7 @@ from kernel_lsp.rewrite.codegen.moving.region import MovedRegion, moves_much, re
 from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.codegen.regions.lower import is_identity
 from kernel_lsp.rewrite.codegen.rotary import fuse as rotary
-from kernel_lsp.rewrite.generated import GeneratedSource, Match
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph
 
 MIN_SAVING = 0.1
@@ -164,7 +164,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
             because="each element gathers its gradient from where it went, in a backward kernel "
             "behind torch.autograd.Function"
             if graph.gradients
-            else "the dispatch guard takes the original path while gradients are recorded",
+            else GUARDED,
         ),
     ]
 

@@ -23,7 +23,7 @@ from kernel_lsp.rewrite.codegen.pooling import source as pooling_source
 from kernel_lsp.rewrite.codegen.pooling.site import PoolRegion, Window, locator
 from kernel_lsp.rewrite.codegen.regions import chain, cost
 from kernel_lsp.rewrite.cost import operations as base_cost
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GUARDED, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 from kernel_lsp.rewrite.printing import guard
 
@@ -198,7 +198,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
         Proof(claim="nobody reads the indices", holds=True, because="the graph's edges"),
         Proof(
             claim="no gradient is lost", holds=True,
-            because="the dispatch guard takes the original path while gradients are recorded",
+            because=GUARDED,
         ),
     ]  # fmt: skip
 

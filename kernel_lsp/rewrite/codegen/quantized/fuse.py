@@ -22,7 +22,7 @@ from kernel_lsp.rewrite.codegen.core.space import shape_of
 from kernel_lsp.rewrite.codegen.quantized.source import QuantizedJob, emit
 from kernel_lsp.rewrite.codegen.quantized.weights import QuantizedWeight, quantized
 from kernel_lsp.rewrite.codegen.regions import cost
-from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.generated import GUARDED, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 MAX_ROWS, TILE_ROWS = 8, 4
@@ -177,7 +177,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
         ),
         Proof(
             claim="no gradient is lost", holds=True,
-            because="the dispatch guard takes the original path while gradients are recorded",
+            because=GUARDED,
         ),
     ]  # fmt: skip
 

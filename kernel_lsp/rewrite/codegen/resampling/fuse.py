@@ -24,7 +24,7 @@ from kernel_lsp.rewrite.codegen.resampling.source import (
     emit,
     visited,
 )
-from kernel_lsp.rewrite.generated import GeneratedSource, Match
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 NAMES = {"upsample_bilinear2d": False, "upsample_bicubic2d": True}
@@ -146,7 +146,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
             holds=True,
             because="it is gathered, in a kernel behind torch.autograd.Function"
             if graph.gradients
-            else "the dispatch guard takes the original path while gradients are recorded",
+            else GUARDED,
         ),
     ]
 

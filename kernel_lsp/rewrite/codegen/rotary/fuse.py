@@ -22,7 +22,7 @@ from kernel_lsp.rewrite.codegen.core.nodes import FLOATS, dtype_name, op_name
 from kernel_lsp.rewrite.codegen.core.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.regions import cost
 from kernel_lsp.rewrite.codegen.rotary import source as rotary_source
-from kernel_lsp.rewrite.generated import GeneratedSource, Match
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 MIN_SAVING = 0.1
@@ -232,7 +232,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
             claim="no gradient is lost", holds=True,
             because="the rotation back, in a backward kernel behind torch.autograd.Function"
             if graph.gradients
-            else "the dispatch guard takes the original path while gradients are recorded",
+            else GUARDED,
         ),
     ]  # fmt: skip
 

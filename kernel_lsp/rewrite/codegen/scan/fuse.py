@@ -27,7 +27,7 @@ from kernel_lsp.rewrite.codegen.scan import source as scan_source
 from kernel_lsp.rewrite.codegen.scan import trained
 from kernel_lsp.rewrite.codegen.scan.site import WHOLE, Scan, locator
 from kernel_lsp.rewrite.cost import operations as base_cost
-from kernel_lsp.rewrite.generated import GeneratedSource, Match
+from kernel_lsp.rewrite.generated import GUARDED, GeneratedSource, Match
 from kernel_lsp.rewrite.graph import Graph, argument
 
 SCANS = {"cumsum": "sum", "cumprod": "prod"}
@@ -303,7 +303,7 @@ def _why_no_gradient_is_lost(graph: Graph, scan: Scan) -> str:
         return "the sum of the incoming gradient from the other end, behind torch.autograd.Function"
     if graph.gradients and _is_differentiable(graph, scan):
         return "none flows through it"
-    return "the dispatch guard takes the original path while gradients are recorded"
+    return GUARDED
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
